@@ -1,0 +1,262 @@
+"""What every algorithm is: named networks, one loss for each, an order of updates.
+
+A loss function takes `(nets, batch, noise, config)` and returns a dict of scalars, of which
+`<network>_loss` trains `<network>`. It draws no random number, reads no tensor's value and
+branches on no data, so that one source serves every stepper.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Generic,
+    NamedTuple,
+    Protocol,
+    TypeVar,
+    get_args,
+    get_origin,
+)
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from rl_training.config import CheckpointError, Options, option
+from rl_training.data.batch import Batch
+from rl_training.models.actors import Actor
+from rl_training.models.networks import NumpyFunction
+from rl_training.spec import ProblemSpec
+
+Terms = dict[str, Tensor]
+Noise = dict[str, Tensor]
+LossFunction = Callable[[Any, Batch, Noise, Any], Terms]
+
+
+class AlgorithmConfig(Options):
+    """Options that every algorithm has."""
+
+    batch_size: int = option(256, "transitions per gradient update", ge=1)
+    learning_rate: float = option(3e-4, "Adam's learning rate", gt=0)
+    hidden_sizes: tuple[Annotated[int, Field(ge=1)], ...] = option(
+        (256, 256), "width of each hidden layer"
+    )
+
+    def network_learning_rate(self, network: str) -> float:
+        """`<network>_learning_rate` where it is given, else `learning_rate`."""
+        own = getattr(self, f"{network}_learning_rate", None)
+        return float(self.learning_rate if own is None else own)
+
+
+class ActorCriticConfig(AlgorithmConfig):
+    """Options of methods that learn action values."""
+
+    gamma: float = option(0.99, "discount per step", ge=0, le=1)
+    tau: float = option(0.005, "share of the online network in each target update", gt=0, le=1)
+    actor_learning_rate: float | None = option(None, "the actor's own rate", gt=0)
+    critic_learning_rate: float | None = option(None, "the critics' own rate", gt=0)
+
+
+ConfigT = TypeVar("ConfigT", bound=AlgorithmConfig)
+
+
+class TrainingState(NamedTuple):
+    """Everything needed to go on bit for bit: tensors for safetensors, values for JSON."""
+
+    tensors: dict[str, Tensor]
+    values: dict[str, Any]
+
+
+class Stepper(Protocol):
+    """Moves parameters; an algorithm does not know which one does."""
+
+    def minimize(
+        self, algorithm: Algorithm[Any], name: str, batch: Batch, noise: Noise
+    ) -> Terms: ...
+
+    def track(self, algorithm: Algorithm[Any], tau: float) -> None: ...
+
+
+class EagerStepper:
+    """Plain autograd, differentiating each loss in its own network's parameters only."""
+
+    def minimize(self, algorithm: Algorithm[Any], name: str, batch: Batch, noise: Noise) -> Terms:
+        terms = algorithm.losses[name](algorithm, batch, noise, algorithm.config)
+        parameters = algorithm.parameters_of(name)
+        # grad() in these inputs alone skips the weight gradients of a critic that only relays
+        gradients = torch.autograd.grad(terms[f"{name}_loss"], parameters)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+        algorithm.optimizers[name].step()
+        return {key: value.detach() for key, value in terms.items()}
+
+    def track(self, algorithm: Algorithm[Any], tau: float) -> None:
+        targets, sources = algorithm.tracked_parameters()
+        torch._foreach_lerp_(targets, sources, tau)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Networks take their initial weights from the global stream: lend it one, then restore."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield
+
+
+def target_of(network: nn.Module) -> Any:
+    """An exact copy that no optimizer moves; named `target_<network>`, it is tracked."""
+    return copy.deepcopy(network).requires_grad_(False)
+
+
+class Algorithm(nn.Module, Generic[ConfigT]):
+    """A learner: `build` names its networks, `losses` says what trains them, in update order."""
+
+    name: ClassVar[str] = ""
+    config_class: ClassVar[type[AlgorithmConfig]]
+    losses: ClassVar[dict[str, LossFunction]] = {}
+    normalizes_observations: ClassVar[bool] = False  # the paper's choice, used by default
+    actor: Any
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for base in getattr(cls, "__orig_bases__", ()):
+            if get_origin(base) is Algorithm:
+                cls.config_class = get_args(base)[0]
+        if not cls.losses:
+            raise TypeError(f"{cls.__name__} has no losses: losses = {{'actor': actor_loss, ...}}")
+        if not hasattr(cls, "config_class"):
+            raise TypeError(f"{cls.__name__} must derive from Algorithm[YourConfig]")
+
+    def __init__(
+        self,
+        spec: ProblemSpec,
+        config: ConfigT | None = None,
+        *,
+        seed: int = 0,
+        update_seed: int | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        super().__init__()
+        self.spec = spec
+        self.config: ConfigT = config if config is not None else self.config_class()  # type: ignore[assignment]
+        self.device = torch.device(device)
+        with seeded(seed):
+            self.build(spec, self.config)
+        self.to(self.device)
+        self.generator = torch.Generator(self.device)
+        self.generator.manual_seed(seed if update_seed is None else update_seed)
+        self.stepper: Stepper = EagerStepper()
+        self.update_count = 0
+        self._parameters_of = {name: list(getattr(self, name).parameters()) for name in self.losses}
+        self.optimizers = {name: self.build_optimizer(name) for name in self.losses}
+        self._tracked = self._pair_targets()
+
+    def build(self, spec: ProblemSpec, config: ConfigT) -> None:
+        """Create the networks as attributes; `target_<name>` follows `<name>`."""
+        raise NotImplementedError(f"{type(self).__name__} must define build(spec, config)")
+
+    def build_optimizer(self, name: str) -> torch.optim.Optimizer:
+        rate = self.config.network_learning_rate(name)
+        return torch.optim.Adam(self._parameters_of[name], lr=rate, fused=True)
+
+    def update(self, batch: Batch) -> Terms:
+        """One gradient update; returns detached scalars that nobody has waited for."""
+        terms = self.update_step(batch)
+        self.update_count += 1
+        return terms
+
+    def update_step(self, batch: Batch) -> Terms:
+        """Every loss once, in order; override where a method differs in order."""
+        terms: Terms = {}
+        for name in self.losses:
+            terms |= self.minimize(name, batch, {})
+        return terms
+
+    def minimize(self, name: str, batch: Batch, noise: Noise) -> Terms:
+        return self.stepper.minimize(self, name, batch, noise)
+
+    def track_targets(self, tau: float) -> None:
+        self.stepper.track(self, tau)
+
+    def standard_normal(self, like: Tensor) -> Tensor:
+        """Draw from the named update stream, the only randomness inside an update."""
+        return torch.randn(like.shape, generator=self.generator, device=self.device)
+
+    @torch.no_grad()
+    def act(
+        self, obs: Tensor, *, explore: bool = False, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Actions in [-1, 1] for normalised observations (batch, obs_dim)."""
+        actor: Actor = self.actor
+        if explore:
+            return actor.sample(obs, self.generator if generator is None else generator)
+        return actor.mode(obs)
+
+    def numpy_policy(self) -> NumpyFunction | None:
+        """The deterministic policy on arrays, where the actor offers one."""
+        build = getattr(self.actor, "as_numpy", None)
+        return None if build is None else build()
+
+    def parameters_of(self, name: str) -> list[nn.Parameter]:
+        return self._parameters_of[name]
+
+    def tracked_parameters(self) -> tuple[list[Tensor], list[Tensor]]:
+        return self._tracked
+
+    def set_learning_rate_factor(self, name: str, factor: float) -> None:
+        """Scale a network's configured learning rate; schedules call this."""
+        rate = self.config.network_learning_rate(name) * factor
+        for group in self.optimizers[name].param_groups:
+            group["lr"] = rate
+
+    def training_state(self) -> TrainingState:
+        """Networks, optimizer moments, counters and the update stream, by name."""
+        tensors = {f"networks.{key}": value for key, value in self.state_dict().items()}
+        for network, optimizer in self.optimizers.items():
+            for parameter_name, parameter in getattr(self, network).named_parameters():
+                for key, value in optimizer.state[parameter].items():
+                    tensors[f"optimizers.{network}.{parameter_name}.{key}"] = value
+        tensors["rng.update"] = self.generator.get_state()
+        return TrainingState(tensors, {"update_count": self.update_count})
+
+    def load_training_state(self, state: TrainingState) -> None:
+        self.load_networks(state.tensors)
+        for network, optimizer in self.optimizers.items():
+            for parameter_name, parameter in getattr(self, network).named_parameters():
+                prefix = f"optimizers.{network}.{parameter_name}."
+                optimizer.state[parameter] = {
+                    key.removeprefix(prefix): value.to(self.device, copy=True)
+                    for key, value in state.tensors.items()
+                    if key.startswith(prefix)
+                }
+        self.generator.set_state(state.tensors["rng.update"])
+        self.update_count = int(state.values["update_count"])
+
+    def load_networks(self, tensors: dict[str, Tensor]) -> None:
+        """Only what acting needs; every name and shape must be this algorithm's."""
+        saved = {
+            key.removeprefix("networks."): value
+            for key, value in tensors.items()
+            if key.startswith("networks.")
+        }
+        try:
+            self.load_state_dict(saved)
+        except RuntimeError as error:
+            raise CheckpointError(
+                f"the saved networks are not those of {self.name!r} with this configuration: "
+                + str(error).split("\n\t")[1].strip()
+            ) from None
+
+    def _pair_targets(self) -> tuple[list[Tensor], list[Tensor]]:
+        targets: list[Tensor] = []
+        sources: list[Tensor] = []
+        for name, module in self.named_children():
+            if name.startswith("target_"):
+                source = getattr(self, name.removeprefix("target_"))
+                targets += module.parameters()
+                sources += source.parameters()
+        return targets, sources

@@ -1,0 +1,124 @@
+"""TD3+BC: TD3 with a behaviour-cloning term in the actor. Fujimoto & Gu 2021.
+
+target  y = r + γ (1-d) min_i Q̄_i(s', ã),   ã = clip(π̄(s') + clip(ε σ, ±c), ±1)
+critic  min_Q  Σ_i E[(Q_i(s,a) - y)²]
+actor   max_π  E[λ Q_1(s,π(s)) - (π(s) - a)²],   λ = α / E|Q_1(s,π(s))|   every `policy_delay` steps
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rl_training.algorithms.base import ActorCriticConfig, Algorithm, Noise, Terms, target_of
+from rl_training.algorithms.registry import register
+from rl_training.algorithms.targets import ensemble_mse, smooth_actions, td_target
+from rl_training.config import option
+from rl_training.data.batch import Batch
+from rl_training.models import MLPTD3Model
+from rl_training.spec import ProblemSpec
+
+
+class TD3BCConfig(ActorCriticConfig):
+    bc_alpha: float = option(2.5, "weight α of the normalised Q against the BC term", ge=0)
+    policy_noise: float = option(
+        0.2, "standard deviation of the target policy's noise, in units of the action range", ge=0
+    )
+    noise_clip: float = option(0.5, "bound of that noise", ge=0)
+    policy_delay: int = option(2, "critic updates per actor and target update", ge=1)
+
+
+def td3_bc_critic_loss(*, q_values: Tensor, target_q: Tensor) -> Terms:
+    """q_values (critics, batch), target_q (batch,)."""
+    return {
+        "critic_loss": ensemble_mse(q_values, target_q),
+        "q_mean": q_values.mean((-2, -1)),
+        "target_q_mean": target_q.mean(-1),
+    }
+
+
+def td3_bc_actor_loss(
+    *, q_values: Tensor, policy_actions: Tensor, actions: Tensor, bc_alpha: float
+) -> Terms:
+    """q_values (batch,): the first critic at the policy's actions."""
+    # the floor only guards the first update of a critic that is zero everywhere
+    scale = bc_alpha / q_values.detach().abs().mean(-1).clamp_min(1e-8)
+    bc = (policy_actions - actions).square().mean((-2, -1))
+    policy_q = q_values.mean(-1)
+    return {
+        "actor_loss": bc - scale * policy_q,
+        "bc_loss": bc,
+        "policy_q_mean": policy_q,
+        "q_scale": scale,
+    }
+
+
+def td3_bc_loss(
+    *,
+    q_values: Tensor,
+    target_q: Tensor,
+    policy_q_values: Tensor,
+    policy_actions: Tensor,
+    actions: Tensor,
+    bc_alpha: float,
+) -> Terms:
+    """Both halves in one dict."""
+    return {
+        **td3_bc_critic_loss(q_values=q_values, target_q=target_q),
+        **td3_bc_actor_loss(
+            q_values=policy_q_values,
+            policy_actions=policy_actions,
+            actions=actions,
+            bc_alpha=bc_alpha,
+        ),
+    }
+
+
+def critic_loss(nets: TD3BCAlgorithm, batch: Batch, noise: Noise, config: TD3BCConfig) -> Terms:
+    with torch.no_grad():
+        next_actions = smooth_actions(
+            nets.target_actor(batch.next_obs),
+            noise["smoothing"],
+            policy_noise=config.policy_noise,
+            noise_clip=config.noise_clip,
+        )
+        next_q = nets.target_critic(torch.cat([batch.next_obs, next_actions], -1))
+        target_q = td_target(
+            rewards=batch.rewards,
+            terminations=batch.terminations,
+            next_values=next_q.amin(0),
+            gamma=config.gamma,
+        )
+    return td3_bc_critic_loss(q_values=nets.critic(batch.obs_actions), target_q=target_q)
+
+
+def actor_loss(nets: TD3BCAlgorithm, batch: Batch, noise: Noise, config: TD3BCConfig) -> Terms:
+    policy_actions = nets.actor(batch.obs)
+    return td3_bc_actor_loss(
+        q_values=nets.critic.member(0, torch.cat([batch.obs, policy_actions], -1)),
+        policy_actions=policy_actions,
+        actions=batch.actions,
+        bc_alpha=config.bc_alpha,
+    )
+
+
+@register("td3_bc")
+class TD3BCAlgorithm(Algorithm[TD3BCConfig]):
+    losses = {"critic": critic_loss, "actor": actor_loss}
+    normalizes_observations = True
+
+    def build(self, spec: ProblemSpec, config: TD3BCConfig) -> None:
+        model = MLPTD3Model(spec.obs_dim, spec.action_dim, config.hidden_sizes)
+        self.actor, self.critic = model.actor, model.critic
+        self.target_actor, self.target_critic = target_of(model.actor), target_of(model.critic)
+
+    def update_step(self, batch: Batch) -> Terms:
+        noise = {"smoothing": self.standard_normal(batch.actions)}
+        terms = self.minimize("critic", batch, noise)
+        if (self.update_count + 1) % self.config.policy_delay == 0:
+            terms |= self.minimize("actor", batch, {})
+            self.track_targets(self.config.tau)
+        return terms
+
+
+TD3BC = TD3BCAlgorithm

@@ -1,0 +1,185 @@
+"""`data info|check|convert|collect`: look at logs, find what is wrong with them, make new ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rl_training.cli.console import PluginOption, say, say_json
+from rl_training.config import ConfigError, DatasetError
+
+if TYPE_CHECKING:
+    from rl_training.data.checks import Finding
+    from rl_training.data.offline_dataset import TransitionDataset
+
+app = typer.Typer(help="Look at, check, convert and collect datasets.", no_args_is_help=True)
+Location = Annotated[str, typer.Argument(help="A file, builtin:NAME or minari:NAME.")]
+Bounds = Annotated[str | None, typer.Option(help="Take the action bounds of this environment.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command()
+def info(dataset: Location, json: Json = False) -> None:
+    """What a dataset holds: sizes, episodes, returns, ranges."""
+    from rl_training.data.locations import load_location
+
+    description = load_location(dataset).describe()
+    if json:
+        say_json(description)
+        return
+    for name, value in description.items():
+        say(f"{name:20} {_text(value)}")
+
+
+@app.command()
+def check(
+    dataset: Location,
+    env: Bounds = None,
+    json: Json = False,
+) -> None:
+    """Report what makes offline training fail silently; exit code 1 if anything is wrong."""
+    from rl_training.data.checks import check_location
+
+    low, high = _bounds(env)
+    findings = check_location(dataset, action_low=low, action_high=high)
+    wrong = [finding for finding in findings if finding.level != "info"]
+    if json:
+        say_json([finding._asdict() for finding in findings])
+    else:
+        for finding in findings:
+            say(_finding(finding))
+        say(
+            f"{dataset}: {len(wrong)} problem{'s' * (len(wrong) != 1)}"
+            if wrong
+            else f"{dataset}: ok"
+        )
+    if wrong:
+        raise typer.Exit(1)
+
+
+@app.command()
+def convert(
+    source: Location,
+    target: Annotated[Path, typer.Argument(help="A new .npz, .pt or .hdf5 file.")],
+    with_next_actions: Annotated[
+        bool, typer.Option("--with-next-actions", help="Store the action of the next row.")
+    ] = False,
+    scale_actions: Annotated[
+        float | None, typer.Option(help="Multiply actions, e.g. 2 from [-1, 1] to [-2, 2].")
+    ] = None,
+    clip_actions: Annotated[
+        bool, typer.Option("--clip-actions", help="Clip actions to --env's bounds, else [-1, 1].")
+    ] = False,
+    env: Bounds = None,
+    top_fraction: Annotated[float | None, typer.Option(help="Keep the best episodes.")] = None,
+    reward_scale: Annotated[float, typer.Option(help="Multiply rewards.")] = 1.0,
+    reward_shift: Annotated[float, typer.Option(help="Add to rewards after scaling.")] = 0.0,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the target.")] = False,
+) -> None:
+    """Write a dataset in another format, or with something about it changed."""
+    from rl_training.data.locations import load_location
+
+    _refuse_existing(target, overwrite)
+    dataset = load_location(source)
+    if with_next_actions:
+        dataset = dataset.with_next_actions()
+    if top_fraction is not None:
+        dataset = dataset.top_episodes(top_fraction)
+    dataset = dataset.with_reward_transform(scale=reward_scale, shift=reward_shift)
+    dataset = _change_actions(dataset, scale_actions, clip_actions, env)
+    _save(dataset, target)
+
+
+@app.command()
+def collect(
+    output: Annotated[Path, typer.Option("--output", "-o", help="A new .npz, .pt or .hdf5 file.")],
+    env: Annotated[
+        str | None, typer.Option(help="The environment (default: the checkpoint's).")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Act with this policy; without it, act at random.")
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, help="How many transitions.")] = 10_000,
+    noise: Annotated[
+        float,
+        typer.Option(min=0, help="Gaussian noise on actions, as a share of half their range."),
+    ] = 0.0,
+    stochastic: Annotated[bool, typer.Option("--stochastic", help="Sample actions.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of environment and actions.")] = 0,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output.")] = False,
+    plugin: PluginOption = [],  # noqa: B006
+) -> None:
+    """Roll out a policy and keep the transitions, terminations and truncations apart."""
+    from rl_training.runtime.collecting import collect_dataset
+
+    _refuse_existing(output, overwrite)
+    dataset = collect_dataset(
+        env_id=env,
+        checkpoint=checkpoint,
+        steps=steps,
+        noise=noise,
+        deterministic=not stochastic,
+        seed=seed,
+    )
+    _save(dataset, output)
+
+
+def _refuse_existing(path: Path, overwrite: bool) -> None:
+    from rl_training.data.locations import FILE_KINDS
+    from rl_training.runtime.runs import check_output_dir
+
+    if path.suffix.lower() not in FILE_KINDS:
+        raise DatasetError(f"{path}: write to a file that ends in {', '.join(FILE_KINDS)}")
+    if path.exists() and not overwrite:
+        raise DatasetError(f"{path} exists; pass --overwrite to replace it")
+    check_output_dir(path.parent)
+
+
+def _bounds(env: str | None) -> tuple[Any, Any]:
+    if env is None:
+        return None, None
+    from rl_training.envs.spaces import infer_env_spaces
+
+    spec = infer_env_spaces(env)
+    return (spec.action_low, spec.action_high) if spec.action_kind == "continuous" else (None, None)
+
+
+def _change_actions(
+    dataset: TransitionDataset, scale: float | None, clip: bool, env: str | None
+) -> TransitionDataset:
+    if scale is not None:
+        if scale <= 0:
+            raise ConfigError(f"--scale-actions must be > 0, got {scale}")
+        dataset = dataset.with_action_scaling(-1 / scale, 1 / scale)
+    if clip:
+        low, high = _bounds(env)
+        dataset = dataset.with_action_clipping(
+            -1.0 if low is None else low, 1.0 if high is None else high
+        )
+    elif env is not None:
+        raise ConfigError("--env is used with --clip-actions only")
+    return dataset
+
+
+def _save(dataset: TransitionDataset, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    dataset.save(path)
+    say(f"{len(dataset)} transitions written to {path}")
+
+
+def _finding(finding: Finding) -> str:
+    place = "" if finding.row is None else f" (row {finding.row})"
+    fix = f"\n    fix: {finding.fix}" if finding.fix else ""
+    return f"{finding.level}: {finding.name}{place}: {finding.message}{fix}"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_text(entry)}" for key, entry in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_text, value)) or "none"
+    return {None: "unknown", True: "yes", False: "no"}.get(value, str(value))

@@ -1,0 +1,47 @@
+"""`eval`: score a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rl_training.cli.console import PluginOption, say, say_json
+
+
+def evaluate(
+    checkpoint: Annotated[Path, typer.Argument(help="A checkpoint or a run directory (its last).")],
+    episodes: Annotated[int, typer.Option(help="How many episodes.")] = 10,
+    seed: Annotated[int | None, typer.Option(help="Seed of the episodes.")] = None,
+    env: Annotated[
+        str | None, typer.Option(help="Another environment with the same spaces.")
+    ] = None,
+    stochastic: Annotated[bool, typer.Option("--stochastic", help="Sample actions.")] = False,
+    video: Annotated[
+        bool, typer.Option("--video", help="Record episodes beside the checkpoint.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    plugin: PluginOption = [],  # noqa: B006
+) -> None:
+    """Evaluate a policy on the environment's own reward."""
+    from rl_training.runtime import evaluate_checkpoint
+    from rl_training.runtime.checkpointing import find_checkpoint
+
+    path = find_checkpoint(checkpoint)
+    video_dir = path.parent / f"{path.name}-videos" if video else None
+    metrics = evaluate_checkpoint(
+        path,
+        num_episodes=episodes,
+        seed=seed,
+        env_id=env,
+        deterministic=not stochastic,
+        video_dir=video_dir,
+    )
+    if json:
+        say_json(metrics)
+    else:
+        for name, value in metrics.items():
+            say(f"{name}  {value:.6g}")
+    if video_dir is not None:
+        say(f"videos  {video_dir}")

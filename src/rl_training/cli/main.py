@@ -1,0 +1,94 @@
+"""The application: verbs, `--version`, and errors as one or two lines with an exit code."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import click
+import typer
+
+from rl_training.cli import data, doctor, evaluate, predict, show, train
+from rl_training.cli.console import note, say, show_notes
+from rl_training.config import RLTrainingError, RunError
+
+USER_ERROR, RUN_FAILED, INTERRUPTED = 2, 1, 130
+
+app = typer.Typer(
+    name="rl-training",
+    help="Train, evaluate and use policies from logged data, a simulator, or both.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("train")(train.train)
+app.command("resume")(train.resume)
+app.command("eval")(evaluate.evaluate)
+app.command("predict")(predict.predict)
+app.add_typer(data.app, name="data")
+app.command("list")(show.list_known)
+app.command("explain")(show.explain)
+app.command("config")(show.config)
+app.command("doctor")(doctor.doctor)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from rl_training import __version__
+
+        say(f"rl-training {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show it.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+) -> None:
+    # environments named module:EnvName and plugin modules are looked up where the user stands
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    show_notes()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
+    # --debug is welcome anywhere, not only before the verb
+    words = (["--debug"] if debug else []) + [word for word in words if word != "--debug"]
+    try:
+        code = app(args=words, prog_name="rl-training", standalone_mode=False)
+        return int(code or 0)
+    except click.exceptions.Abort:
+        return INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except RLTrainingError as error:
+        return _fail(error, RUN_FAILED if isinstance(error, RunError) else USER_ERROR, debug)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    except Exception as error:
+        return _fail(error, RUN_FAILED, debug)
+
+
+def _fail(error: Exception, code: int, debug: bool) -> int:
+    if debug:
+        traceback.print_exception(error)
+        return code
+    if isinstance(error, RLTrainingError):
+        note(f"error: {error}")
+    else:
+        note(f"error: {type(error).__name__}: {error} (--debug shows where)")
+    return code

@@ -1,0 +1,109 @@
+"""`list`, `explain` and `config`: what there is, what an option means, what would run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rl_training.cli.console import PluginOption, say
+from rl_training.config import ConfigError, Options, dump_yaml, suggest, type_name
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
+
+def list_known(plugin: PluginOption = []) -> None:  # noqa: B006
+    """List algorithms, packaged configurations and built-in datasets."""
+    from rl_training.data.builtin import BUILTIN
+    from rl_training.experiment import list_algorithm_specs, packaged_configs
+
+    say("algorithms")
+    for spec in list_algorithm_specs():
+        regimes = ", ".join(spec.regimes).replace("_", "-")
+        actions = ", ".join(spec.action_kinds)
+        say(f"  {spec.name:10} {spec.summary}  [{regimes}; {actions} actions]")
+    say("packaged configurations (rl-training train NAME)")
+    for name in packaged_configs():
+        say(f"  {name}")
+    say("built-in datasets (dataset_kind: builtin, dataset_id: NAME)")
+    for name, dataset in BUILTIN.items():
+        say(f"  {name:20} {dataset.description}")
+
+
+def config(
+    name: Annotated[str, typer.Argument(help="A YAML file or a packaged name.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="key=value ...")] = None,
+    plugin: PluginOption = [],  # noqa: B006
+) -> None:
+    """Check a configuration and print it with every default filled in."""
+    from rl_training.experiment.configs import load_config, parse_assignments
+
+    loaded = load_config(name, parse_assignments(overrides or []))
+    values = loaded.as_dict()
+    groups = [group.model_dump(mode="json") for group in loaded.groups]
+    values["algo_kwargs"] = {key: value for group in groups for key, value in group.items()}
+    say(dump_yaml(values).rstrip())
+
+
+def explain(
+    what: Annotated[
+        str, typer.Argument(help="An option (eval_interval, td3_bc.bc_alpha) or an algorithm.")
+    ],
+    plugin: PluginOption = [],  # noqa: B006
+) -> None:
+    """Say what an option means: its type, range, default."""
+    from rl_training.experiment import get_algorithm_spec, list_algorithm_specs
+    from rl_training.runtime.train_config import TrainConfig, group_classes
+
+    algo, _, option = what.rpartition(".")
+    names = [spec.name for spec in list_algorithm_specs()]
+    if what in names:
+        spec = get_algorithm_spec(what)
+        say(f"{what}: {spec.summary}")
+        for title, group in group_classes(spec).items():
+            say(f"\n{title} options")
+            for name, field in group.model_fields.items():
+                say(f"  {_line(name, field)}")
+        return
+    groups: dict[str, type[Options]] = {"TrainConfig": TrainConfig}
+    for name in [algo] if algo else names:
+        for title, group in group_classes(get_algorithm_spec(name)).items():
+            groups[f"{name} options" if title == "algorithm" else f"{title} options"] = group
+    if _explain_option(option, groups):
+        return
+    known = {key for group in groups.values() for key in group.model_fields} | set(names)
+    hint = suggest(option, known) or "; `rl-training explain ALGORITHM` lists its options"
+    raise ConfigError(f"nothing is called {what!r}{hint}")
+
+
+def _explain_option(option: str, groups: dict[str, type[Options]]) -> bool:
+    found = {title: group for title, group in groups.items() if option in group.model_fields}
+    for title, group in found.items():
+        say(f"{title}: {_line(option, group.model_fields[option])}")
+        inner = _nested(group.model_fields[option].annotation)
+        for name, field in inner.model_fields.items() if inner else ():
+            say(f"  {_line(f'{option}.{name}', field)}")
+    return bool(found)
+
+
+def _nested(annotation: Any) -> type[Options] | None:
+    from typing import get_args
+
+    for part in (annotation, *get_args(annotation)):
+        if isinstance(part, type) and issubclass(part, Options):
+            return part
+    return None
+
+
+def _line(name: str, field: FieldInfo) -> str:
+    limits = [str(entry).replace("(", " ").rstrip(")") for entry in field.metadata]
+    words = {"Gt gt=": "> ", "Ge ge=": ">= ", "Lt lt=": "< ", "Le le=": "<= "}
+    bounds = []
+    for limit in limits:
+        for word, sign in words.items():
+            if limit.startswith(word):
+                bounds.append(sign + limit.removeprefix(word))
+    default = "required" if field.is_required() else f"default {field.default!r}"
+    detail = ", ".join([type_name(field.annotation), *bounds, default])
+    return f"{name}: {field.description} ({detail})"

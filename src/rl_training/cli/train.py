@@ -1,0 +1,107 @@
+"""`train` and `resume`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rl_training.cli.console import PluginOption, note, say, show_notes
+from rl_training.config import ConfigError
+
+if TYPE_CHECKING:
+    from rl_training.runtime import Callback, TrainConfig, TrainResult
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result only.")]
+
+
+def train(
+    config: Annotated[
+        str, typer.Argument(help="A YAML file or a packaged name (td3_bc/pendulum).")
+    ],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="key=value ...; dotted, or bare where unambiguous.")
+    ] = None,
+    seeds: Annotated[str | None, typer.Option(help="Several runs: 1,2,3.")] = None,
+    output_dir: Annotated[str | None, typer.Option(help="Where to create the run.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, auto.")] = None,
+    quiet: Quiet = False,
+    plugin: PluginOption = [],  # noqa: B006
+) -> None:
+    """Train a policy into a new run directory."""
+    show_notes(quiet)
+    from rl_training.experiment import ExperimentManager, load_config
+    from rl_training.experiment.configs import parse_assignments
+
+    values = parse_assignments(overrides or [])
+    values |= {k: v for k, v in (("output_dir", output_dir), ("device", device)) if v is not None}
+    loaded = load_config(config, values)
+    numbers = [loaded.seed] if seeds is None else _parse_seeds(seeds)
+
+    def callbacks(run_config: TrainConfig) -> list[Callback]:
+        return _progress(run_config.total_timesteps, quiet)
+
+    results = ExperimentManager(loaded).run(numbers, callbacks=callbacks)
+    for result in results:
+        _report(result)
+    if len(results) > 1:
+        for name, (mean, spread) in ExperimentManager.summary(results).items():
+            if name.startswith("eval/"):
+                say(f"over {len(results)} seeds  {name}  {mean:.4g} ± {spread:.2g}")
+    _exit_if_interrupted(results)
+
+
+def resume(
+    run: Annotated[Path, typer.Argument(help="A run directory or a checkpoint.")],
+    total_timesteps: Annotated[int | None, typer.Option(help="Train up to this step.")] = None,
+    ignore_stop: Annotated[
+        bool, typer.Option("--ignore-stop", help="Go on after an early stop.")
+    ] = False,
+    quiet: Quiet = False,
+    plugin: PluginOption = [],  # noqa: B006
+) -> None:
+    """Go on from a checkpoint, bit for bit as if nothing had happened."""
+    show_notes(quiet)
+    from rl_training.runtime import TrainResult
+    from rl_training.runtime.entry import open_run
+
+    opened = open_run(run, total_timesteps=total_timesteps, ignore_stop=ignore_stop)
+    if isinstance(opened, TrainResult):
+        result = opened
+    else:
+        opened.user_callbacks = _progress(opened.config.total_timesteps, quiet)
+        result = opened.execute()
+    _report(result)
+    _exit_if_interrupted([result])
+
+
+def _parse_seeds(text: str) -> list[int]:
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError:
+        raise ConfigError(
+            f"--seeds {text!r}: write whole numbers with commas, such as 1,2,3"
+        ) from None
+
+
+def _progress(total: int, quiet: bool) -> list[Callback]:
+    from rl_training.runtime.progress import ProgressCallback
+
+    return [] if quiet else [ProgressCallback(total)]
+
+
+def _report(result: TrainResult) -> None:
+    say(f"run         {result.run_dir}")
+    say(f"checkpoint  {result.checkpoint_path}")
+    say(f"stopped     {result.stop_reason}")
+    for name, value in result.metrics.items():
+        say(f"{name}  {value:.6g}")
+
+
+def _exit_if_interrupted(results: Sequence[TrainResult]) -> None:
+    for result in results:
+        if result.stop_reason == "interrupted":
+            note(f"interrupted and saved; go on with: rl-training resume {result.run_dir}")
+            raise typer.Exit(130)

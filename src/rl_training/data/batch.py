@@ -1,0 +1,72 @@
+"""What a loss sees: a batch of transitions, as views of one gathered block of rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from rl_training.data.row_layout import RowLayout
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Batch:
+    """B transitions. Only `terminations` stop bootstrapping; truncations are not needed here."""
+
+    obs: Tensor  # (B, obs_dim)
+    actions: Tensor  # (B, act_dim) float32, or (B,) int64 when discrete
+    rewards: Tensor  # (B,)
+    next_obs: Tensor  # (B, obs_dim)
+    terminations: Tensor  # (B,) float32, 0 or 1
+    next_actions: Tensor | None = None  # like actions; anything where not valid
+    next_action_valid: Tensor | None = None  # (B,) float32, 0 or 1
+    discounts: Tensor | None = None  # (B,) per-row discount, for n-step rows
+    weights: Tensor | None = None  # (B,) importance weights
+    indices: Tensor | None = None  # (B,) where the rows came from
+    # Not an argument, so that dataclasses.replace forgets it and never pairs it with new fields.
+    _rows: Tensor | None = field(default=None, init=False)
+
+    @classmethod
+    def from_rows(
+        cls,
+        rows: Tensor,
+        layout: RowLayout,
+        *,
+        discounts: Tensor | None = None,
+        weights: Tensor | None = None,
+        indices: Tensor | None = None,
+    ) -> Batch:
+        """Views of packed rows (B, layout.width); discrete actions become int64."""
+        parts = rows.split_with_sizes(layout.sizes, 1)
+        obs, actions, next_obs, scalars = parts[:4]
+        rewards, terminations, _ = scalars.unbind(1)
+        next_actions = next_action_valid = None
+        if layout.has_next_actions:
+            next_actions, next_action_valid = parts[4], parts[5].squeeze(1)
+        if layout.discrete:
+            actions = actions.squeeze(1).long()
+            next_actions = None if next_actions is None else next_actions.squeeze(1).long()
+        batch = cls(
+            obs, actions, rewards, next_obs, terminations, next_actions, next_action_valid,
+            discounts, weights, indices,
+        )  # fmt: skip
+        object.__setattr__(batch, "_rows", rows)
+        return batch
+
+    @property
+    def obs_actions(self) -> Tensor:
+        """Observations and actions side by side (B, obs_dim + act_dim), without a copy if packed."""
+        if self._rows is not None:
+            width = self.obs.shape[1] + (self.actions.shape[1] if self.actions.ndim == 2 else 1)
+            return self._rows.narrow(1, 0, width)
+        actions = self.actions.reshape(len(self), -1).to(self.obs.dtype)
+        return torch.cat([self.obs, actions], 1)
+
+    def __len__(self) -> int:
+        return self.rewards.shape[0]
+
+    def __repr__(self) -> str:
+        carried = "" if self.next_actions is None else ", with next actions"
+        actions = tuple(self.actions.shape[1:]) or "discrete"
+        return f"Batch({len(self)} transitions, obs {tuple(self.obs.shape[1:])}, actions {actions}{carried})"

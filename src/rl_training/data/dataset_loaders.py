@@ -1,0 +1,131 @@
+"""From a kind and a path or id to a dataset; one table entry per kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+
+from rl_training.config import ConfigError, DatasetError, suggest
+from rl_training.data.dataset_config import problems_with_keys
+from rl_training.data.field_source import FieldSource
+from rl_training.data.hdf5_source import open_hdf5
+from rl_training.data.minari_source import find_minari, minari_files, open_minari
+from rl_training.data.npz_source import open_npz
+from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.data.packed_cache import pack_on_disk
+from rl_training.data.packing import pack
+from rl_training.data.pt_source import open_pt
+
+OpenFile = Callable[[Path], AbstractContextManager[FieldSource]]
+
+
+def load_transition_dataset(
+    kind: str,
+    *,
+    dataset_path: str | Path | None = None,
+    dataset_id: str | None = None,
+    download: bool = False,
+    in_memory: bool = True,
+    **options: Any,
+) -> TransitionDataset:
+    """Load a dataset of one of the kinds in `LOADERS`.
+
+    Args:
+        kind: builtin, random, npz, pt, minari or hdf5.
+        dataset_path: The file, for npz, pt and hdf5.
+        dataset_id: The name, for builtin and minari.
+        download: Fetch a Minari dataset that is not on this machine.
+        in_memory: False maps a packed copy from the cache directory instead of reading it.
+        options: What a kind needs beyond that, as its loader says.
+    """
+    loader = LOADERS.get(kind)
+    if loader is None:
+        hint = suggest(kind, LOADERS) or f" (known: {', '.join(LOADERS)})"
+        raise ConfigError(f"unknown dataset_kind {kind!r}{hint}")
+    keys = {
+        "dataset_path": dataset_path,
+        "dataset_id": dataset_id,
+        "dataset_download": download or None,
+        "dataset_in_memory": in_memory and None,
+        **options,
+    }
+    given = {key: value for key, value in keys.items() if value is not None}
+    if problems := problems_with_keys(kind, given):
+        raise ConfigError(problems)
+    return loader(**given)
+
+
+def _load_file(
+    kind: str, open_file: OpenFile, *, dataset_path: str | Path, dataset_in_memory: bool = True
+) -> TransitionDataset:
+    path = require_file(Path(dataset_path))
+    if dataset_in_memory:
+        with open_file(path) as source:
+            return TransitionDataset.from_packed(pack(source))
+    return TransitionDataset.from_packed(pack_on_disk(kind, [path], lambda: open_file(path)))
+
+
+def _load_minari(
+    *, dataset_id: str, dataset_download: bool = False, dataset_in_memory: bool = True
+) -> TransitionDataset:
+    dataset = find_minari(dataset_id, dataset_download)
+    if dataset_in_memory:
+        with open_minari(dataset) as source:
+            return TransitionDataset.from_packed(pack(source))
+    packed = pack_on_disk("minari", minari_files(dataset), lambda: open_minari(dataset))
+    return TransitionDataset.from_packed(packed)
+
+
+def _load_builtin(*, dataset_id: str) -> TransitionDataset:
+    from rl_training.data.builtin import load_builtin
+
+    return load_builtin(dataset_id)
+
+
+def _load_random(
+    *, env: gym.Env[Any, Any], dataset_size: int = 10_000, dataset_seed: int = 0
+) -> TransitionDataset:
+    """Needs `env`, the environment to act in, from the caller."""
+    from rl_training.data.random_data import collect_random
+
+    return collect_random(env, dataset_size, dataset_seed)
+
+
+LOADERS: dict[str, Callable[..., TransitionDataset]] = {
+    "builtin": _load_builtin,
+    "random": _load_random,
+    "npz": partial(_load_file, "npz", open_npz),
+    "pt": partial(_load_file, "pt", open_pt),
+    "minari": _load_minari,
+    "hdf5": partial(_load_file, "hdf5", open_hdf5),
+}
+
+
+def require_file(path: Path) -> Path:
+    """The path of a readable, non-empty file, or an error that helps to find it."""
+    try:
+        with path.open("rb") as file:
+            if not file.read(1):
+                raise DatasetError(f"{path} is empty")
+    except FileNotFoundError:
+        raise DatasetError(f"there is no file {path}{_near_files(path)}") from None
+    except IsADirectoryError:
+        held = ", ".join(sorted(p.name for p in path.iterdir() if p.is_file())[:8]) or "no files"
+        raise DatasetError(f"{path} is a directory; give a file in it (found: {held})") from None
+    except PermissionError:
+        raise DatasetError(f"{path} cannot be read: permission denied") from None
+    except OSError as error:
+        raise DatasetError(f"{path} cannot be read: {error.strerror}") from None
+    return path
+
+
+def _near_files(path: Path) -> str:
+    directory = path.parent
+    if not directory.is_dir():
+        return f" (there is no directory {directory} either)"
+    return suggest(path.name, [entry.name for entry in directory.iterdir()])

@@ -1,0 +1,225 @@
+"""Transitions in one packed matrix; every dataset is a light view that shares it.
+
+A batch is one `randint` and one `index_select`; its fields are views of the gathered rows.
+Subsets, normalisation and reward transforms change the view and never copy the rows, so they
+cost nothing on memory-mapped data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from rl_training.config import DatasetError
+from rl_training.data.batch import Batch
+from rl_training.data.dataset_fields import DatasetFields
+from rl_training.data.dataset_saving import save_fields
+from rl_training.data.episodes import Episodes, choose_best, choose_share, rows_of
+from rl_training.data.field_source import ArraySource
+from rl_training.data.packing import PackedRows, pack
+from rl_training.data.row_view import Affine, RewardTransform, RowView
+
+Numbers = float | Sequence[float] | npt.NDArray[Any] | Tensor
+
+
+class TransitionDataset(DatasetFields):
+    """Transitions to sample from. Immutable: `with_*`, `split` and the like give new views.
+
+    Fields read as properties are what `sample` would give, for all rows; `terminations`,
+    `truncations` and `next_action_valid` are float32 zeros and ones.
+    """
+
+    def __init__(
+        self,
+        obs: Any,
+        actions: Any,
+        rewards: Any,
+        next_obs: Any,
+        terminations: Any,
+        truncations: Any = None,
+        next_actions: Any = None,
+    ) -> None:
+        fields = {
+            "obs": obs, "actions": actions, "rewards": rewards, "next_obs": next_obs,
+            "terminations": terminations, "truncations": truncations,
+            "next_actions": next_actions,
+        }  # fmt: skip
+        self._view = RowView(pack(ArraySource(fields)))
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any], source: str = "data") -> TransitionDataset:
+        """Arrays under the names of D4RL, Minari, OGBench, SB3 or ours."""
+        return cls.from_packed(pack(ArraySource(fields, source)))
+
+    @classmethod
+    def from_packed(cls, packed: PackedRows) -> TransitionDataset:
+        return cls.from_view(RowView(packed))
+
+    @classmethod
+    def from_view(cls, view: RowView) -> TransitionDataset:
+        dataset = cls.__new__(cls)
+        dataset._view = view
+        return dataset
+
+    def _with(self, **changes: Any) -> TransitionDataset:
+        return type(self).from_view(replace(self._view, **changes))
+
+    # -- batches ------------------------------------------------------------------------------
+
+    def sample(
+        self,
+        batch_size: int,
+        *,
+        generator: torch.Generator | None,
+        device: torch.device | str | None = None,
+    ) -> Batch:
+        """A batch drawn with replacement; the generator is on the CPU, as the data is."""
+        return self._batch(self._view.draw(batch_size, generator), device)
+
+    def gather(self, indices: Any, device: torch.device | str | None = None) -> Batch:
+        """The transitions at these positions of this dataset."""
+        positions = torch.as_tensor(indices, dtype=torch.int64)
+        index = self._view.index
+        return self._batch(positions if index is None else index[positions], device)
+
+    def _batch(self, where: Tensor, device: torch.device | str | None) -> Batch:
+        rows = self._view.rows_at(where)
+        if device is not None:
+            rows = rows.to(device, non_blocking=True)
+        return Batch.from_rows(rows, self._view.layout)
+
+    def batch_shares(self) -> tuple[Tensor, Tensor]:
+        """Rows of each part of a mixture and its weight in a batch; one part if it is none."""
+        return self._view.part_sizes()
+
+    # -- other views --------------------------------------------------------------------------
+
+    def with_reward_transform(
+        self,
+        scale: float = 1.0,
+        shift: float = 0.0,
+        clip_min: float | None = None,
+        clip_max: float | None = None,
+    ) -> TransitionDataset:
+        """Rewards scaled, then shifted, then clipped; several calls act one after the other."""
+        if clip_min is not None and clip_max is not None and clip_min >= clip_max:
+            raise DatasetError(f"clip_min {clip_min} must be less than clip_max {clip_max}")
+        step = RewardTransform(scale, shift, clip_min, clip_max)
+        if step == RewardTransform():
+            return self
+        return self._with(reward_transforms=(*self._view.reward_transforms, step))
+
+    def with_observation_normalization(self, mean: Numbers, std: Numbers) -> TransitionDataset:
+        """(obs - mean) / std, for next observations too."""
+        center = _per_column(mean, self.obs_dim, "mean")
+        spread = _per_column(std, self.obs_dim, "std")
+        if bool((spread <= 0).any()):
+            raise DatasetError("std must be greater than 0 in every dimension")
+        before = self._view.obs_affine or Affine.identity(self.obs_dim)
+        return self._with(obs_affine=before.then(1 / spread, -center / spread))
+
+    def with_action_scaling(
+        self, low: Numbers, high: Numbers, *, clip: bool = False
+    ) -> TransitionDataset:
+        """Actions of [low, high] as [-1, 1], clipped if asked; a dimension without width is 0."""
+        self._require_continuous("scaled")
+        bottom = _per_column(low, self.action_width, "low")
+        top = _per_column(high, self.action_width, "high")
+        if bool((top < bottom).any()):
+            raise DatasetError("low must not be greater than high in any action dimension")
+        width = top - bottom
+        scale = torch.where(width > 0, 2 / width, 0.0)
+        offset = torch.where(width > 0, -1 - bottom * scale, 0.0)
+        before = self._view.action_affine or Affine.identity(self.action_width)
+        limits = self._view.action_limits  # of an earlier clip, in units that change here
+        if limits is not None:
+            limits = (limits[0] * scale + offset, limits[1] * scale + offset)
+        scaled = self._with(action_affine=before.then(scale, offset), action_limits=limits)
+        return scaled.with_action_clipping() if clip else scaled
+
+    def with_action_clipping(self, low: Numbers = -1.0, high: Numbers = 1.0) -> TransitionDataset:
+        """Actions, in the units they have by now, clipped to [low, high]."""
+        self._require_continuous("clipped")
+        bottom = _per_column(low, self.action_width, "low")
+        top = _per_column(high, self.action_width, "high")
+        if self._view.action_limits is not None:
+            before = self._view.action_limits
+            bottom, top = before[0].clamp(bottom, top), before[1].clamp(bottom, top)
+        return self._with(action_limits=(bottom, top))
+
+    def _require_continuous(self, what: str) -> None:
+        if self.discrete:
+            raise DatasetError(f"{self.source}: actions are discrete and cannot be {what}")
+
+    def with_next_actions(self) -> TransitionDataset:
+        """The action of the following row as next action; not valid where an episode ends."""
+        if self.layout.has_next_actions:
+            return self
+        ends = self._view.packed.ends
+        if ends is None:
+            raise DatasetError(
+                f"{self.source}: episode boundaries are unknown, so next actions cannot be built. "
+                "Supply 'truncations' or 'next_actions', or use the original log with "
+                "`rl-training data convert --with-next-actions`."
+            )
+        has_next = torch.ones(self._view.packed.rows.shape[0], dtype=torch.bool)
+        has_next[torch.from_numpy(ends)] = False
+        return self._with(has_next=has_next)
+
+    def with_valid_next_actions(self) -> TransitionDataset:
+        """Without the rows that bootstrap but have no next action (truncated last rows)."""
+        dataset = self.with_next_actions()
+        valid = dataset._view.column(dataset.layout.next_action_valid)
+        return dataset._subset((valid + dataset.terminations).nonzero().squeeze(1))
+
+    def top_episodes(self, fraction: float) -> TransitionDataset:
+        """The best share of episodes by undiscounted return, at least one."""
+        _require_fraction(fraction, one_allowed=True)
+        episodes = self.episodes
+        return self._subset(rows_of(episodes, choose_best(episodes.returns, fraction)))
+
+    def split(self, fraction: float, seed: int) -> tuple[TransitionDataset, TransitionDataset]:
+        """Two parts, the first with `fraction` of the episodes (of the rows, if unknown)."""
+        _require_fraction(fraction, one_allowed=False)
+        known = self.boundaries != "unknown"
+        episodes = self.episodes if known else Episodes.single_rows(len(self))
+        first = choose_share(len(episodes.starts), fraction, seed, "episode" if known else "row")
+        return (
+            self._subset(rows_of(episodes, first)),
+            self._subset(rows_of(episodes, ~first)),
+        )
+
+    def _subset(self, positions: Tensor) -> TransitionDataset:
+        if len(positions) == len(self):
+            return self
+        if len(positions) == 0:
+            raise DatasetError(f"{self.source}: no transitions are left")
+        index = self._view.index
+        return self._with(index=positions if index is None else index[positions])
+
+    def save(self, path: str | Path) -> None:
+        """Write what `sample` would give to .npz, .pt or .hdf5; an interrupted write leaves nothing."""
+        save_fields(self, Path(path))
+
+
+def _per_column(values: Numbers, width: int, name: str) -> Tensor:
+    """One float64 entry per column, from a number or a sequence."""
+    tensor = torch.as_tensor(values, dtype=torch.float64)
+    if tensor.ndim == 0:
+        tensor = tensor.expand(width)
+    if tensor.shape != (width,):
+        raise DatasetError(f"{name} must have {width} entries, got shape {tuple(tensor.shape)}")
+    if not bool(tensor.isfinite().all()):
+        raise DatasetError(f"{name} must be finite")
+    return tensor
+
+
+def _require_fraction(fraction: float, *, one_allowed: bool) -> None:
+    if not 0 < fraction < 1 and not (one_allowed and fraction == 1):
+        raise DatasetError(f"fraction must be between 0 and 1, got {fraction}")

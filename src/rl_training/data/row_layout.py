@@ -1,0 +1,65 @@
+"""Where the fields of a transition lie in one packed row of float32."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+
+@dataclass(frozen=True)
+class RowLayout:
+    """obs | actions | next_obs | reward | termination | truncation [| next_action | valid].
+
+    Observation and action are neighbours so that a critic's input is a view of the row.
+    """
+
+    obs_dim: int
+    action_width: int
+    discrete: bool = False
+    has_next_actions: bool = False
+
+    @cached_property
+    def obs(self) -> slice:
+        return slice(0, self.obs_dim)
+
+    @cached_property
+    def actions(self) -> slice:
+        return slice(self.obs_dim, self.obs_dim + self.action_width)
+
+    @cached_property
+    def next_obs(self) -> slice:
+        return slice(self.actions.stop, self.actions.stop + self.obs_dim)
+
+    @cached_property
+    def reward(self) -> int:
+        return self.next_obs.stop
+
+    @cached_property
+    def termination(self) -> int:
+        return self.reward + 1
+
+    @cached_property
+    def truncation(self) -> int:
+        return self.reward + 2
+
+    @cached_property
+    def next_actions(self) -> slice:
+        """Meaningful only with `has_next_actions`."""
+        return slice(self.reward + 3, self.reward + 3 + self.action_width)
+
+    @cached_property
+    def next_action_valid(self) -> int:
+        return self.next_actions.stop
+
+    @cached_property
+    def width(self) -> int:
+        return self.next_action_valid + 1 if self.has_next_actions else self.reward + 3
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """Widths of the column blocks, for one `Tensor.split` of a gathered batch."""
+        sizes = [self.obs_dim, self.action_width, self.obs_dim, 3]
+        return [*sizes, self.action_width, 1] if self.has_next_actions else sizes
+
+    def with_next_actions(self, carried: bool = True) -> RowLayout:
+        return replace(self, has_next_actions=carried)

@@ -1,0 +1,188 @@
+"""Which packed rows a dataset shows, and what is done to them when they are gathered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rl_training.data.episode_flags import Ends
+from rl_training.data.packing import PackedRows
+from rl_training.data.row_layout import RowLayout
+
+
+class RewardTransform(NamedTuple):
+    """Scale, then shift, then clip."""
+
+    scale: float = 1.0
+    shift: float = 0.0
+    clip_min: float | None = None
+    clip_max: float | None = None
+
+    def apply_(self, rewards: Tensor) -> None:
+        """In place."""
+        if self.scale != 1:
+            rewards.mul_(self.scale)
+        if self.shift != 0:
+            rewards.add_(self.shift)
+        if self.clip_min is not None or self.clip_max is not None:
+            rewards.clamp_(self.clip_min, self.clip_max)
+
+
+class Affine(NamedTuple):
+    """x * scale + offset, one float64 entry per column."""
+
+    scale: Tensor
+    offset: Tensor
+
+    def then(self, scale: Tensor, offset: Tensor) -> Affine:
+        return Affine(self.scale * scale, self.offset * scale + offset)
+
+    @staticmethod
+    def identity(width: int) -> Affine:
+        return Affine(torch.ones(width).double(), torch.zeros(width).double())
+
+
+class Shares(NamedTuple):
+    """Mixture: rows bounds[i] to bounds[i + 1] of the storage make weights[i] of a batch."""
+
+    bounds: Tensor  # (parts + 1,) int64
+    weights: Tensor  # (parts,) float64
+
+
+@dataclass(frozen=True, eq=False)
+class RowView:
+    """A choice of rows and the transforms of their columns; nothing here copies the storage."""
+
+    packed: PackedRows
+    index: Tensor | None = None  # (n,) rows of the storage, rising; None shows all
+    obs_affine: Affine | None = None
+    action_affine: Affine | None = None
+    action_limits: tuple[Tensor, Tensor] | None = None  # float64, after the affine
+    reward_transforms: tuple[RewardTransform, ...] = ()
+    has_next: Tensor | None = None  # (N,) bool: the following row's action is the next action
+    shares: Shares | None = None
+
+    def __len__(self) -> int:
+        return self.packed.rows.shape[0] if self.index is None else self.index.shape[0]
+
+    @cached_property
+    def layout(self) -> RowLayout:
+        """Of the rows given out, which carry next actions even if they are read from neighbours."""
+        layout = self.packed.layout
+        return layout if self.has_next is None else layout.with_next_actions()
+
+    @cached_property
+    def ends(self) -> Ends | None:
+        """Positions, in this view, of the last row of every episode."""
+        ends = self.packed.ends
+        if ends is None or self.index is None:
+            return ends
+        episode = np.searchsorted(ends, self.index.numpy())
+        return np.append(np.flatnonzero(np.diff(episode)), len(self) - 1).astype(np.int64)
+
+    def draw(self, count: int, generator: torch.Generator | None) -> Tensor:
+        """Storage rows drawn uniformly, or by the shares of a mixture."""
+        if self._share_ranges is None:
+            positions = torch.randint(len(self), (count,), generator=generator)
+        else:
+            starts, lengths, weights = self._share_ranges
+            part = torch.multinomial(weights, count, replacement=True, generator=generator)
+            inside = torch.rand(count, generator=generator, dtype=torch.float64)
+            size = lengths[part]
+            positions = starts[part] + (inside * size).long().minimum(size - 1)
+        return positions if self.index is None else self.index.index_select(0, positions)
+
+    @cached_property
+    def _share_ranges(self) -> tuple[Tensor, Tensor, Tensor] | None:
+        if self.shares is None:
+            return None
+        bounds, weights = self.shares
+        if self.index is not None:
+            bounds = torch.searchsorted(self.index, bounds)
+        lengths = bounds[1:] - bounds[:-1]
+        used = lengths > 0  # a subset may have left a part without rows
+        return bounds[:-1][used], lengths[used], weights[used]
+
+    def part_sizes(self) -> tuple[Tensor, Tensor]:
+        """Rows and weight of each part of the mixture, in order."""
+        if self._share_ranges is None:
+            return torch.tensor([len(self)]), torch.ones(1, dtype=torch.float64)
+        _, lengths, weights = self._share_ranges
+        return lengths, weights
+
+    def storage_rows(self, start: int, stop: int) -> Tensor:
+        """Where rows start to stop of this view lie in the storage."""
+        if self.index is None:
+            return torch.arange(start, min(stop, len(self)))
+        return self.index[start:stop]
+
+    def rows_at(self, where: Tensor) -> Tensor:
+        """The packed rows at these places of the storage, with every transform applied."""
+        rows = self.packed.rows.index_select(0, where)
+        if self.has_next is not None:
+            valid = self.has_next.index_select(0, where)
+            actions = self.packed.rows[:, self.layout.actions]
+            rows = torch.cat(
+                [rows, actions.index_select(0, where + valid), valid.float().unsqueeze(1)], 1
+            )
+        if self._folded is not None:
+            scale, offset = self._folded
+            torch.addcmul(offset, rows, scale, out=rows)
+        if self._limits is not None:
+            rows[:, self.layout.actions].clamp_(*self._limits)
+            if self.layout.has_next_actions:
+                rows[:, self.layout.next_actions].clamp_(*self._limits)
+        for transform in self.reward_transforms:
+            transform.apply_(rows[:, self.layout.reward])
+        return rows
+
+    @cached_property
+    def _folded(self) -> tuple[Tensor, Tensor] | None:
+        """All affine transforms as one scale and one offset per column of a row."""
+        if self.obs_affine is None and self.action_affine is None:
+            return None
+        scale, offset = Affine.identity(self.layout.width)
+        for affine, names in (
+            (self.obs_affine, ("obs", "next_obs")),
+            (self.action_affine, ("actions", "next_actions")),
+        ):
+            for name in names:
+                if affine is not None and (self.layout.has_next_actions or name != "next_actions"):
+                    scale[getattr(self.layout, name)] = affine.scale
+                    offset[getattr(self.layout, name)] = affine.offset
+        return scale.float(), offset.float()
+
+    @cached_property
+    def _limits(self) -> tuple[Tensor, Tensor] | None:
+        if self.action_limits is None:
+            return None
+        return self.action_limits[0].float(), self.action_limits[1].float()
+
+    def column(self, where: int | slice) -> Tensor:
+        """One field of all rows, as `rows_at` would give it; a view of the storage if it can be."""
+        if self.has_next is not None and self._is_next_action(where):
+            return self._following(where)
+        values = self.packed.rows[:, where]
+        values = values if self.index is None else values[self.index]
+        if self._folded is not None:
+            scale, offset = self._folded
+            values = torch.addcmul(offset[where], values, scale[where])
+        if self._limits is not None and where in (self.layout.actions, self.layout.next_actions):
+            values = values.clamp(*self._limits)
+        if where == self.layout.reward and self.reward_transforms:
+            values = values.clone()
+            for transform in self.reward_transforms:
+                transform.apply_(values)
+        return values
+
+    def _is_next_action(self, where: int | slice) -> bool:
+        return where == self.layout.next_actions or where == self.layout.next_action_valid
+
+    def _following(self, where: int | slice) -> Tensor:
+        """Next actions that are read from the following row."""
+        return self.rows_at(self.storage_rows(0, len(self)))[:, where]

@@ -1,0 +1,163 @@
+"""Which spaces are supported, and the way between [-1, 1] and the environment's own actions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import VectorEnv
+from numpy.typing import ArrayLike, NDArray
+
+from rl_training.config import EnvError
+from rl_training.envs.factory import make_raw_env
+from rl_training.spec import ProblemSpec
+
+_FLATTEN = (
+    "wrap the environment in gymnasium.wrappers.FlattenObservation "
+    "(env_id may be 'module:function', a function that returns it wrapped)"
+)
+
+
+def infer_env_spaces(
+    env_or_id: gym.Env[Any, Any] | VectorEnv[Any, Any, Any] | str,
+    env_kwargs: Mapping[str, Any] | None = None,
+) -> ProblemSpec:
+    """The sizes and bounds of an environment, or an EnvError if its spaces are not supported."""
+    if isinstance(env_or_id, VectorEnv):
+        return problem_spec(env_or_id.single_observation_space, env_or_id.single_action_space)
+    if isinstance(env_or_id, gym.Env):
+        name = env_or_id.spec.id if env_or_id.spec is not None else ""
+        return problem_spec(env_or_id.observation_space, env_or_id.action_space, name)
+    env = make_raw_env(env_or_id, env_kwargs)
+    try:
+        return problem_spec(env.observation_space, env.action_space, env_or_id)
+    finally:
+        env.close()
+
+
+def problem_spec(
+    observation_space: spaces.Space[Any], action_space: spaces.Space[Any], name: str = ""
+) -> ProblemSpec:
+    """The spec of one pair of spaces; `name` opens the error if they are not supported."""
+    prefix = f"{name}: " if name else ""
+    obs_problem = _observation_problem(observation_space)
+    if obs_problem:
+        raise EnvError(f"{prefix}{obs_problem}; observation space: {_short(observation_space)}")
+    assert isinstance(observation_space, spaces.Box)
+    obs_dim = observation_space.shape[0]
+    if isinstance(action_space, spaces.Discrete):
+        return ProblemSpec(
+            obs_dim, "discrete", int(action_space.n), action_start=int(action_space.start)
+        )
+    action_problem = _action_problem(action_space)
+    if action_problem:
+        raise EnvError(f"{prefix}{action_problem}; action space: {_short(action_space)}")
+    assert isinstance(action_space, spaces.Box)
+    return ProblemSpec(
+        obs_dim,
+        "continuous",
+        action_space.shape[0],
+        action_low=tuple(map(float, action_space.low)),
+        action_high=tuple(map(float, action_space.high)),
+    )
+
+
+def _short(space: spaces.Space[Any]) -> str:
+    """The space in one line: the bounds of a wide Box would fill pages."""
+    text = " ".join(str(space).split())
+    return text if len(text) <= 120 else f"{text[:117]}..."
+
+
+def _observation_problem(space: spaces.Space[Any]) -> str | None:
+    if not isinstance(space, spaces.Box):
+        if isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+            return f"discrete observations must be one-hot vectors: {_FLATTEN}"
+        return f"{type(space).__name__} observations are not supported: {_FLATTEN}"
+    dimensions = len(space.shape)
+    if dimensions == 3 or (dimensions == 2 and space.dtype == np.uint8):
+        return (
+            "image observations are not supported: "
+            "use a variant with state observations, or a wrapper that encodes the images"
+        )
+    if dimensions != 1:
+        return f"observations must be one-dimensional, not {dimensions}-dimensional: {_FLATTEN}"
+    if space.shape[0] == 0:
+        return "observations are empty"
+    if not np.issubdtype(space.dtype, np.floating):
+        return (
+            f"observations must be floats, not {space.dtype}: "
+            "wrap the environment in gymnasium.wrappers.DtypeObservation(env, numpy.float32)"
+        )
+    return None
+
+
+def _action_problem(space: spaces.Space[Any]) -> str | None:
+    if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
+        return (
+            f"{type(space).__name__} actions are not supported: "
+            "a wrapper can number their combinations as one Discrete space"
+        )
+    if not isinstance(space, spaces.Box):
+        return f"{type(space).__name__} actions are not supported: use a Box or Discrete space"
+    if len(space.shape) != 1 or space.shape[0] == 0:
+        return (
+            f"actions must be one-dimensional, not of shape {space.shape}: "
+            "flatten them with gymnasium.wrappers.TransformAction"
+        )
+    if not np.issubdtype(space.dtype, np.floating):
+        return f"continuous actions must be floats, not {space.dtype}"
+    # A bound of the largest float is as good as none: the span overflows.
+    with np.errstate(over="ignore", invalid="ignore"):
+        span = np.asarray(space.high, np.float32) - np.asarray(space.low, np.float32)
+    if not np.isfinite(span).all():
+        return (
+            "actions must be bounded, to be scaled to [-1, 1]: set finite bounds with "
+            "gymnasium.wrappers.TransformAction or RescaleAction over a clipped space"
+        )
+    return None
+
+
+class ActionScaler:
+    """Actions between the policy's [-1, 1] and the environment's units; choices by their start."""
+
+    def __init__(self, spec: ProblemSpec) -> None:
+        self._discrete = spec.action_kind == "discrete"
+        self._start = spec.action_start
+        self._low = np.asarray(spec.action_low, np.float32)
+        self._high = np.asarray(spec.action_high, np.float32)
+        self._center = (self._low + self._high) / 2
+        self._half = (self._high - self._low) / 2
+        # A dimension with one possible value has no scale; its unit action is 0.
+        self._inverse = np.divide(
+            1, self._half, where=self._half > 0, out=np.zeros_like(self._half)
+        )
+
+    def to_env(self, action: ArrayLike) -> NDArray[Any]:
+        """What `env.step` takes: clipped to the bounds, for one action or a batch."""
+        if self._discrete:
+            return np.asarray(action, np.int64) + self._start
+        scaled = np.asarray(action, np.float32) * self._half + self._center
+        # Several times faster than np.clip on one action.
+        return np.minimum(np.maximum(scaled, self._low), self._high)
+
+    def to_unit(self, action: ArrayLike) -> NDArray[Any]:
+        """What the policy learns: in [-1, 1], or numbered from 0."""
+        if self._discrete:
+            return np.asarray(action, np.int64) - self._start
+        scaled = (np.asarray(action, np.float32) - self._center) * self._inverse
+        return np.minimum(np.maximum(scaled, np.float32(-1)), np.float32(1))
+
+
+_scaler = lru_cache(maxsize=32)(ActionScaler)
+
+
+def to_env_action(action: ArrayLike, spec: ProblemSpec) -> NDArray[Any]:
+    return _scaler(spec).to_env(action)
+
+
+def to_unit_action(action: ArrayLike, spec: ProblemSpec) -> NDArray[Any]:
+    return _scaler(spec).to_unit(action)

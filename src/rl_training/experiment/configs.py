@@ -1,0 +1,114 @@
+"""Configurations from files and from the package, with overrides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+from rl_training.algorithms.registry import get_algorithm_spec
+from rl_training.config import ConfigError, Problem, parse_yaml, suggest, unknown_key
+from rl_training.data.dataset_config import KIND_KEYS
+from rl_training.runtime.train_config import TrainConfig, group_classes
+
+KWARGS = ("algo_kwargs", "env_kwargs")
+
+
+def packaged_configs() -> list[str]:
+    """Names such as `td3_bc/pendulum`, usable from any directory."""
+    with as_file(files("rl_training") / "assets" / "configs") as root:
+        found = sorted(Path(root).glob("*/*.yaml"))
+        return [f"{path.parent.name}/{path.stem}" for path in found]
+
+
+def read_config_text(name: str | Path) -> tuple[str, str]:
+    """Text and origin of a configuration: a file, or a packaged name."""
+    path = Path(name)
+    if path.is_file():
+        try:
+            return path.read_text(), str(path)
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"cannot read {path}: {error}") from None
+    packaged = packaged_configs()
+    stem = str(name).removesuffix(".yaml")
+    if stem in packaged:
+        resource = files("rl_training") / "assets" / "configs" / f"{stem}.yaml"
+        return resource.read_text(), stem
+    if path.suffix in (".yaml", ".yml"):
+        raise ConfigError(f"no such configuration file: {path}")
+    hint = suggest(stem, packaged) or f" (packaged: {', '.join(packaged)})"
+    raise ConfigError(f"no configuration file or packaged configuration {str(name)!r}{hint}")
+
+
+def load_config(name: str | Path, overrides: Mapping[str, Any] | None = None) -> TrainConfig:
+    """A checked configuration; `overrides` are dotted keys, or bare ones where unambiguous."""
+    text, origin = read_config_text(name)
+    values = parse_yaml(text, origin)
+    if not isinstance(values, dict):
+        raise ConfigError(f"{origin} must be a mapping of keys to values")
+    try:
+        return TrainConfig(**apply_overrides(values, overrides or {}))
+    except ConfigError as error:
+        raise ConfigError(list(error.problems)) from None
+
+
+def parse_assignments(words: Iterable[str]) -> dict[str, Any]:
+    """`tau=0.01 algo_kwargs.gamma=0.9`: values are YAML."""
+    parsed: dict[str, Any] = {}
+    for word in words:
+        key, separator, value = word.partition("=")
+        if not separator or not key:
+            raise ConfigError(f"{word!r} is not an override; write key=value")
+        parsed[key.strip()] = parse_yaml(value, f"the value of {key}")
+    return parsed
+
+
+def apply_overrides(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    merged = {**values, **{key: dict(values.get(key) or {}) for key in KWARGS}}
+    algo = overrides.get("algo", merged.get("algo"))
+    places = {key: _place(key, algo) for key in overrides}
+    _forget_what_no_longer_applies(merged, {places[key]: value for key, value in overrides.items()})
+    for key, value in overrides.items():
+        *parents, last = places[key]
+        target = merged
+        for parent in parents:
+            inner = target.get(parent)
+            target[parent] = dict(inner) if isinstance(inner, Mapping) else {}
+            target = target[parent]
+        target[last] = value
+    return merged
+
+
+def _place(key: str, algo: Any) -> tuple[str, ...]:
+    """Where an override belongs."""
+    first, *rest = key.split(".")
+    if first in TrainConfig.model_fields:
+        if rest and first not in KWARGS:
+            raise ConfigError([Problem((key,), f"{first} has no parts")])
+        return (first, *rest)
+    known: set[str] = set()
+    if isinstance(algo, str):
+        for group in group_classes(get_algorithm_spec(algo)).values():
+            known |= set(group.model_fields)
+    if first in known:
+        return ("algo_kwargs", first, *rest)
+    raise ConfigError([Problem((key,), unknown_key(first, known | set(TrainConfig.model_fields)))])
+
+
+def _forget_what_no_longer_applies(
+    values: dict[str, Any], overrides: Mapping[tuple[str, ...], Any]
+) -> None:
+    """Another kind of dataset, or no environment, makes some keys of the file meaningless."""
+    kind = overrides.get(("algo_kwargs", "dataset_kind"))
+    if ("algo_kwargs", "dataset_mix") in overrides:
+        dropped = {"dataset_kind", *(key for keys in KIND_KEYS.values() for key in keys)}
+    elif kind is not None:
+        dropped = {key for keys in KIND_KEYS.values() for key in keys} | {"dataset_mix"}
+        dropped -= set(KIND_KEYS.get(kind, ()))
+    else:
+        dropped = set()
+    for key in dropped:
+        values["algo_kwargs"].pop(key, None)
+    if ("env_id",) in overrides and overrides[("env_id",)] is None:
+        values["env_kwargs"] = {}

@@ -1,0 +1,17 @@
+"""The algorithm registry under the names users know."""
+
+from rl_training.algorithms.registry import (
+    AlgorithmSpec,
+    get_algorithm_spec,
+    list_algorithm_specs,
+    load_plugin,
+)
+from rl_training.algorithms.registry import register as register_algorithm
+
+__all__ = [
+    "AlgorithmSpec",
+    "get_algorithm_spec",
+    "list_algorithm_specs",
+    "load_plugin",
+    "register_algorithm",
+]

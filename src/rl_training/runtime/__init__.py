@@ -1,0 +1,57 @@
+"""One loop for every algorithm and data regime, and what surrounds it.
+
+`train_<algo>(config, *, callbacks=())` exists for every registered algorithm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from rl_training.algorithms.registry import list_algorithm_specs
+from rl_training.config import ConfigError, Problem
+from rl_training.runtime.callbacks import Callback, CallbackList
+from rl_training.runtime.controls import (
+    ControlsConfig,
+    EarlyStoppingCallback,
+    EarlyStoppingConfig,
+    build_control_callbacks,
+)
+from rl_training.runtime.datasets import build_offline_dataset
+from rl_training.runtime.entry import evaluate_checkpoint, predict_checkpoint, resume, train
+from rl_training.runtime.train_config import TrainConfig
+from rl_training.runtime.trainer import TrainerState, TrainResult
+
+__all__ = [
+    "Callback",
+    "CallbackList",
+    "ControlsConfig",
+    "EarlyStoppingCallback",
+    "EarlyStoppingConfig",
+    "TrainConfig",
+    "TrainResult",
+    "TrainerState",
+    "build_control_callbacks",
+    "build_offline_dataset",
+    "evaluate_checkpoint",
+    "predict_checkpoint",
+    "resume",
+    "train",
+]
+
+
+def _train_algorithm(
+    algo: str, config: TrainConfig, *, callbacks: Iterable[Callback] = ()
+) -> TrainResult:
+    if config.algo != algo:
+        raise ConfigError([Problem(("algo",), f"is {config.algo!r}, but this trains {algo!r}")])
+    return train(config, callbacks=callbacks)
+
+
+def __getattr__(name: str) -> Callable[..., Any]:
+    if name.startswith("train_"):
+        algo = name.removeprefix("train_")
+        if algo in {spec.name for spec in list_algorithm_specs()}:
+            return partial(_train_algorithm, algo)
+    raise AttributeError(f"module 'rl_training.runtime' has no attribute {name!r}")

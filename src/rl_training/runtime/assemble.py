@@ -1,0 +1,288 @@
+"""The only place that knows all parts: it puts a run together, new or resumed, and runs it."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rl_training.algorithms.base import Algorithm, TrainingState
+from rl_training.algorithms.registry import get_algorithm_spec
+from rl_training.config import CheckpointError, ConfigError, Problem
+from rl_training.data.normalizers import ObservationNormalizer
+from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.runtime.callbacks import Callback, CallbackList
+from rl_training.runtime.checkpointing import (
+    Checkpoint,
+    find_checkpoint,
+    read_checkpoint,
+    step_directories,
+    write_checkpoint,
+)
+from rl_training.runtime.controls import build_control_callbacks
+from rl_training.runtime.datasets import TrainingData, build_offline_dataset, prepare
+from rl_training.runtime.evaluation import Evaluation, EvaluationCallback, Evaluator
+from rl_training.runtime.experience import Offline
+from rl_training.runtime.loggers import LoggingCallback, MetricsWriter
+from rl_training.runtime.policy import Policy
+from rl_training.runtime.runs import (
+    check_output_dir,
+    create_run_dir,
+    package_versions,
+    write_run_files,
+)
+from rl_training.runtime.saving import CheckpointCallback, InterruptCallback
+from rl_training.runtime.seeding import episode_seeds, stream_seed
+from rl_training.runtime.train_config import TrainConfig
+from rl_training.runtime.trainer import INTERRUPTED, Trainer, TrainerState, TrainResult
+from rl_training.spec import ProblemSpec
+
+log = logging.getLogger("rl_training")
+
+
+def pick_device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise ConfigError([Problem(("device",), f"{name!r} is not usable here")]) from None
+    return device
+
+
+def build_algorithm(config: TrainConfig, spec: ProblemSpec) -> Algorithm[Any]:
+    return get_algorithm_spec(config.algo).algorithm(
+        spec,
+        config.groups.algorithm,
+        seed=stream_seed(config.seed, "init"),
+        update_seed=stream_seed(config.seed, "update"),
+        device=pick_device(config.device),
+    )
+
+
+def load_policy(checkpoint: Checkpoint, config: TrainConfig) -> Policy:
+    """The policy of a checkpoint, without data or environment."""
+    algorithm = build_algorithm(config, ProblemSpec.from_dict(checkpoint.manifest["spec"]))
+    algorithm.load_networks(checkpoint.tensors)
+    algorithm.update_count = checkpoint.manifest["algorithm"]["update_count"]
+    seed = stream_seed(config.seed, "evaluation")
+    return Policy(algorithm, _saved_normalizer(checkpoint), seed=seed)
+
+
+def _saved_normalizer(checkpoint: Checkpoint) -> ObservationNormalizer | None:
+    prefix = "normalizer."
+    saved = {
+        k.removeprefix(prefix): v for k, v in checkpoint.tensors.items() if k.startswith(prefix)
+    }
+    return ObservationNormalizer.from_state_dict(saved) if saved else None
+
+
+def checkpoint_config(checkpoint: Checkpoint) -> TrainConfig:
+    try:
+        return TrainConfig(**checkpoint.manifest["config"])
+    except ConfigError as error:
+        raise CheckpointError(f"{checkpoint.path}: {error}") from None
+
+
+@dataclass
+class Run:
+    """One run, put together: `execute` trains it to its budget."""
+
+    config: TrainConfig
+    data: TrainingData
+    algorithm: Algorithm[Any]
+    policy: Policy
+    experience: Offline
+    state: TrainerState
+    user_callbacks: Sequence[Callback] = ()
+    checkpoint: Checkpoint | None = None  # what it goes on from
+
+    def execute(self) -> TrainResult:
+        controls = self.config.groups.controls
+        evaluator = self._evaluator()
+        run_dir, is_new = self._open_run_dir()
+        self.state.run_dir = run_dir
+        threads = torch.get_num_threads()
+        torch.set_num_threads(controls.torch_threads)
+        try:
+            writer = MetricsWriter(run_dir, controls.tensorboard)
+            trainer = Trainer(self.experience, self.state)
+            interrupt = InterruptCallback()
+            trainer.callbacks = self._callbacks(trainer, writer, evaluator, interrupt)
+            if self.checkpoint is not None:
+                trainer.callbacks.load_state_dict(self.checkpoint.manifest["callbacks"])
+                writer.cut_back(self.checkpoint.manifest["metrics_position"], self.checkpoint.step)
+            with interrupt.listening():
+                trainer.run()
+            writer.close()
+        except BaseException:
+            if is_new and not step_directories(run_dir / "checkpoints"):
+                shutil.rmtree(run_dir)  # nothing in it is worth keeping
+            raise
+        finally:
+            torch.set_num_threads(threads)
+            if evaluator is not None:
+                evaluator.close()
+        last = find_checkpoint(run_dir)
+        return TrainResult(run_dir, last, dict(writer.latest), self.state.stop_reason)
+
+    def save(self, directory: Path, callbacks: Callback | None, position: int = 0) -> None:
+        """Everything that this run is, as a checkpoint."""
+        learned = self.algorithm.training_state()
+        progress = self.state.progress()
+        if self.state.stop_reason == INTERRUPTED:
+            progress |= {"should_stop": False, "stop_reason": None}
+        manifest = {
+            "config": self.config.as_dict(),
+            "spec": self.data.spec.as_dict(),
+            "progress": progress,
+            "algorithm": learned.values,
+            "callbacks": {} if callbacks is None else callbacks.state_dict(),
+            "reward_scale": self.data.reward_scale,
+            "dataset": {"source": self.data.raw.source, "sha256": self.data.raw.sha256},
+            "metrics_position": position,
+            "versions": package_versions(),
+        }
+        tensors = {**learned.tensors, **self.experience.state_dict()}
+        if self.policy.normalizer is not None:
+            saved = self.policy.normalizer.state_dict()
+            tensors |= {f"normalizer.{key}": value for key, value in saved.items()}
+        write_checkpoint(directory, manifest, tensors)
+
+    def _callbacks(
+        self,
+        trainer: Trainer,
+        writer: MetricsWriter,
+        evaluator: Evaluator | None,
+        interrupt: InterruptCallback,
+    ) -> CallbackList:
+        config, controls, state = self.config, self.config.groups.controls, self.state
+
+        def report(evaluation: Evaluation, metrics: dict[str, float]) -> None:
+            writer.write(state, metrics)
+            writer.write_evaluation(state, evaluation)
+            trainer.callbacks.on_eval_end(state, {**writer.latest, **metrics})
+
+        def save(directory: Path) -> None:
+            self.save(directory, trainer.callbacks, writer.position())
+
+        assert state.run_dir is not None
+        callbacks: list[Callback] = [LoggingCallback(writer, config.log_interval)]
+        if evaluator is not None:
+            seeds = episode_seeds(config.seed, "evaluation", config.eval_episodes)
+            callbacks.append(EvaluationCallback(evaluator, seeds, controls.eval_interval, report))
+        callbacks += build_control_callbacks(controls, total_timesteps=config.total_timesteps)
+        callbacks += [interrupt, *self.user_callbacks]
+        checkpoints = state.run_dir / "checkpoints"
+        callbacks.append(
+            CheckpointCallback(
+                checkpoints, save, config.checkpoint_interval, controls.keep_checkpoints
+            )
+        )
+        return CallbackList(callbacks)
+
+    def _evaluator(self) -> Evaluator | None:
+        if self.config.env_id is None:
+            log.info(
+                "no environment: the policy is not evaluated; `rl-training eval` needs an env_id"
+            )
+            return None
+        if self.config.eval_episodes == 0:
+            return None
+        return Evaluator(self.policy, self.config.env_id, self.config.env_kwargs)
+
+    def _open_run_dir(self) -> tuple[Path, bool]:
+        """The run's own directory, or a new one when going on from anything but its newest state."""
+        config = self.config
+        facts = {
+            "dataset": {**self.data.raw.describe(), "sha256": self.data.raw.sha256},
+            "resumed_from": None if self.checkpoint is None else str(self.checkpoint.path),
+        }
+        if self.checkpoint is not None:
+            checkpoints = self.checkpoint.path.parent
+            steps = step_directories(checkpoints)
+            if checkpoints.name == "checkpoints" and steps and steps[-1] == self.checkpoint.path:
+                write_run_files(checkpoints.parent, config.as_dict(), facts)
+                return checkpoints.parent, False
+        run_dir = create_run_dir(config.output_dir, config.algo, config.env_id, config.seed)
+        if self.checkpoint is not None:
+            log.info("%s stays as it is; going on in %s", self.checkpoint.path, run_dir)
+            earlier = self.checkpoint.path.parent.parent / "metrics.jsonl"
+            if earlier.exists():
+                shutil.copy(earlier, run_dir / "metrics.jsonl")
+        write_run_files(run_dir, config.as_dict(), facts)
+        return run_dir, True
+
+
+def new_run(
+    config: TrainConfig,
+    *,
+    callbacks: Iterable[Callback] = (),
+    dataset: TransitionDataset | None = None,
+) -> Run:
+    """Check everything that a run needs and build it; nothing is written yet."""
+    check_output_dir(config.output_dir)
+    config = config.with_absolute_paths()
+    data = prepare(config, build_offline_dataset(config, dataset))
+    return _put_together(config, data, callbacks)
+
+
+def resumed_run(
+    checkpoint: Checkpoint,
+    config: TrainConfig,
+    *,
+    callbacks: Iterable[Callback] = (),
+    dataset: TransitionDataset | None = None,
+) -> Run:
+    """A run in exactly the state of a checkpoint."""
+    check_output_dir(config.output_dir)
+    manifest = checkpoint.manifest
+    loaded = build_offline_dataset(config, dataset)
+    data = prepare(
+        config,
+        loaded,
+        spec=ProblemSpec.from_dict(manifest["spec"]),
+        normalizer=_saved_normalizer(checkpoint),
+        reward_scale=manifest["reward_scale"],
+    )
+    if data.raw.sha256 != manifest["dataset"]["sha256"]:
+        raise CheckpointError(
+            f"{checkpoint.path} was trained on other data: {loaded.source} has changed since, "
+            "so the run cannot go on as the same run"
+        )
+    run = _put_together(config, data, callbacks)
+    run.checkpoint = checkpoint
+    try:
+        run.algorithm.load_training_state(TrainingState(checkpoint.tensors, manifest["algorithm"]))
+        run.experience.load_state_dict(checkpoint.tensors)
+    except KeyError as error:
+        raise CheckpointError(f"{checkpoint.path} lacks {error}") from None
+    for key, value in manifest["progress"].items():
+        setattr(run.state, key, value)
+    return run
+
+
+def _put_together(config: TrainConfig, data: TrainingData, callbacks: Iterable[Callback]) -> Run:
+    algorithm = build_algorithm(config, data.spec)
+    policy = Policy(algorithm, data.normalizer, seed=stream_seed(config.seed, "evaluation"))
+    experience = Offline(
+        data.learning,
+        config.groups.algorithm.batch_size,
+        seed=stream_seed(config.seed, "data"),
+        device=algorithm.device,
+    )
+    state = TrainerState(algorithm)
+    return Run(config, data, algorithm, policy, experience, state, tuple(callbacks))
+
+
+def open_checkpoint(
+    path: str | Path, *, policy_only: bool = False
+) -> tuple[Checkpoint, TrainConfig]:
+    checkpoint = read_checkpoint(find_checkpoint(path), policy_only=policy_only)
+    return checkpoint, checkpoint_config(checkpoint)

@@ -1,0 +1,156 @@
+"""A checkpoint: a directory with `manifest.json` and safetensors files, written all or nothing.
+
+Nothing in it can execute code. The manifest carries configuration and problem, so that loading a
+policy builds no environment, and the checksum of every other file, so that damage is noticed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from rl_training.config import CheckpointError
+from rl_training.runtime.files import sha256_of, sync_directory, write_bytes, write_json
+
+SCHEMA_VERSION = 1
+STEP_PREFIX = "step_"
+# which file a tensor goes to, by the first part of its name; policies need only the first
+_FILES = {
+    "networks": "model.safetensors",
+    "normalizer": "model.safetensors",
+    "optimizers": "optimizer.safetensors",
+}
+_STATE_FILE = "state.safetensors"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What was read from a checkpoint directory."""
+
+    path: Path
+    manifest: dict[str, Any]
+    tensors: dict[str, Tensor]
+
+    @property
+    def step(self) -> int:
+        return int(self.manifest["progress"]["global_step"])
+
+
+def write_checkpoint(directory: Path, manifest: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    """Write aside and rename; an existing directory of that name is replaced."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    aside = directory.with_name(f".{directory.name}.{os.getpid()}.tmp")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir()
+    grouped: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        file = _FILES.get(name.split(".")[0], _STATE_FILE)
+        grouped.setdefault(file, {})[name] = tensor.detach().cpu().contiguous()
+    checksums = {}
+    for file, group in grouped.items():
+        content = save_tensors(group)
+        checksums[file] = sha256_of(content)
+        write_bytes(aside / file, content)
+    write_json(aside / "manifest.json", {"schema": SCHEMA_VERSION, **manifest, "files": checksums})
+    sync_directory(aside)
+    replaced = directory.with_name(f".{directory.name}.{os.getpid()}.old")
+    if directory.exists():
+        directory.rename(replaced)
+    aside.rename(directory)
+    sync_directory(directory.parent)
+    shutil.rmtree(replaced, ignore_errors=True)
+
+
+def read_checkpoint(path: Path, *, policy_only: bool = False) -> Checkpoint:
+    """Read and verify; `policy_only` leaves optimizers and random streams on disk."""
+    manifest = _read_manifest(path)
+    tensors: dict[str, Tensor] = {}
+    for file, checksum in manifest["files"].items():
+        if policy_only and file != "model.safetensors":
+            continue
+        try:
+            content = (path / file).read_bytes()
+        except OSError:
+            raise _damaged(path, f"{file} is missing") from None
+        if sha256_of(content) != checksum:
+            raise _damaged(path, f"{file} does not match its checksum")
+        try:
+            tensors |= load_tensors(content)
+        except SafetensorError as error:
+            raise _damaged(path, f"{file}: {error}") from None
+    return Checkpoint(path, manifest, tensors)
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads((path / "manifest.json").read_text())
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} is not a checkpoint: it has no manifest.json") from None
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise _damaged(path, "manifest.json is not JSON") from None
+    if not isinstance(manifest, dict) or not {"schema", "config", "spec", "files"} <= set(manifest):
+        raise _damaged(path, "manifest.json is incomplete")
+    if manifest["schema"] > SCHEMA_VERSION:
+        raise CheckpointError(
+            f"{path} was written by a newer version of rl-training "
+            f"(schema {manifest['schema']}, this one reads up to {SCHEMA_VERSION})"
+        )
+    return manifest
+
+
+def _damaged(path: Path, what: str) -> CheckpointError:
+    others = [other for other in step_directories(path.parent) if other.resolve() != path.resolve()]
+    hint = f"; an earlier one: {others[-1]}" if others else ""
+    return CheckpointError(f"checkpoint {path} is damaged: {what}{hint}")
+
+
+def step_directories(checkpoints: Path) -> list[Path]:
+    """Step checkpoints in order of step."""
+    found = [
+        path
+        for path in checkpoints.glob(f"{STEP_PREFIX}*")
+        if path.name.removeprefix(STEP_PREFIX).isdigit()
+    ]
+    return sorted(found, key=lambda path: int(path.name.removeprefix(STEP_PREFIX)))
+
+
+def point(checkpoints: Path, name: str, step: int) -> None:
+    """Let `last` or `best` point to a step directory, atomically."""
+    aside = checkpoints / f".{name}.{os.getpid()}.tmp"
+    aside.unlink(missing_ok=True)
+    aside.symlink_to(f"{STEP_PREFIX}{step}")
+    aside.replace(checkpoints / name)
+
+
+def find_checkpoint(path: str | Path) -> Path:
+    """The checkpoint meant by a path: itself, or the last one of a run directory."""
+    given = Path(path)
+    if not given.exists():
+        if given.is_symlink():
+            raise _damaged(given, "it points to a checkpoint that is gone")
+        raise CheckpointError(f"{path}: no such file or directory")
+    if not given.is_dir():
+        raise CheckpointError(f"{path} is a file; a checkpoint is a directory")
+    if (given / "manifest.json").exists():
+        return given.resolve()
+    checkpoints = given if given.name == "checkpoints" else given / "checkpoints"
+    last = checkpoints / "last"
+    if last.exists():
+        return last.resolve()
+    steps = step_directories(checkpoints)
+    if steps:
+        return steps[-1].resolve()
+    if checkpoints.is_dir() or (given / "config.yaml").exists():
+        raise CheckpointError(
+            f"{path} has no checkpoint yet: start it again with `rl-training train`"
+        )
+    raise CheckpointError(f"{path} is neither a checkpoint nor a run directory")

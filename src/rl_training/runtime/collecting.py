@@ -1,0 +1,60 @@
+"""New logs from an environment and a policy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_training.config import ConfigError, EnvError
+from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.data.random_data import collect, collect_random
+from rl_training.envs.factory import make_raw_env
+from rl_training.envs.spaces import infer_env_spaces
+from rl_training.runtime.assemble import load_policy, open_checkpoint
+
+
+def collect_dataset(
+    *,
+    env_id: str | None,
+    checkpoint: str | Path | None,
+    steps: int,
+    noise: float = 0.0,
+    deterministic: bool = True,
+    seed: int = 0,
+) -> TransitionDataset:
+    """`steps` transitions of a checkpoint's policy, or of a uniformly random one, on raw rewards."""
+    if checkpoint is None:
+        if env_id is None:
+            raise ConfigError("collecting needs --env ID, --checkpoint PATH, or both")
+        if noise or not deterministic:
+            raise ConfigError("--noise and --stochastic need a --checkpoint to act with")
+        env = make_raw_env(env_id)
+        try:
+            return collect_random(env, steps, seed)
+        finally:
+            env.close()
+    saved, config = open_checkpoint(checkpoint, policy_only=True)
+    env_id = env_id or config.env_id
+    if env_id is None:
+        raise EnvError("the policy was trained without an environment; name one: --env ID")
+    policy = load_policy(saved, config)
+    found = infer_env_spaces(env_id, config.env_kwargs)
+    if (found.obs_dim, found.action_dim) != (policy.spec.obs_dim, policy.spec.action_dim):
+        raise EnvError(f"{env_id} ({found}) does not fit the policy ({policy.spec})")
+    rng = np.random.default_rng(seed)
+    low, high = np.array(found.action_low), np.array(found.action_high)
+
+    def act(obs: NDArray[Any]) -> NDArray[Any]:
+        action = policy.predict(obs, deterministic=deterministic)
+        if noise:
+            action = action + noise * (high - low) / 2 * rng.standard_normal(action.shape)
+        return np.clip(action, low, high).astype(np.float32)
+
+    env = make_raw_env(env_id, config.env_kwargs)
+    try:
+        return collect(env, act, steps, seed)
+    finally:
+        env.close()

@@ -1,0 +1,155 @@
+"""What can be done with a configuration or a checkpoint: train, resume, evaluate, predict."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import ArrayLike, NDArray
+
+from rl_training.config import ConfigError, EnvError
+from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.envs.spaces import infer_env_spaces
+from rl_training.runtime.assemble import Run, load_policy, new_run, open_checkpoint, resumed_run
+from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.checkpointing import Checkpoint
+from rl_training.runtime.controls import BudgetCallback
+from rl_training.runtime.evaluation import Evaluation, Evaluator
+from rl_training.runtime.policy import Policy
+from rl_training.runtime.seeding import episode_seeds
+from rl_training.runtime.train_config import TrainConfig
+from rl_training.runtime.trainer import TrainerState, TrainResult
+
+log = logging.getLogger("rl_training")
+BUDGET_REASONS = ("total_timesteps", "max_updates", "max_epochs")
+
+
+def train(
+    config: TrainConfig,
+    *,
+    callbacks: Iterable[Callback] = (),
+    dataset: TransitionDataset | None = None,
+) -> TrainResult:
+    """Train from the beginning, into a new run directory."""
+    return new_run(config, callbacks=callbacks, dataset=dataset).execute()
+
+
+def resume(
+    path: str | Path,
+    *,
+    total_timesteps: int | None = None,
+    ignore_stop: bool = False,
+    callbacks: Iterable[Callback] = (),
+    dataset: TransitionDataset | None = None,
+) -> TrainResult:
+    """Go on from a checkpoint, exactly as if the run had never been interrupted."""
+    run = open_run(
+        path,
+        total_timesteps=total_timesteps,
+        ignore_stop=ignore_stop,
+        callbacks=callbacks,
+        dataset=dataset,
+    )
+    return run if isinstance(run, TrainResult) else run.execute()
+
+
+def open_run(
+    path: str | Path,
+    *,
+    total_timesteps: int | None = None,
+    ignore_stop: bool = False,
+    callbacks: Iterable[Callback] = (),
+    dataset: TransitionDataset | None = None,
+) -> Run | TrainResult:
+    """The run of a checkpoint, or its result if it has nothing left to do."""
+    checkpoint, config = open_checkpoint(path)
+    before = config.total_timesteps
+    if total_timesteps is not None:
+        config = config.replace(total_timesteps=total_timesteps)
+    progress = checkpoint.manifest["progress"]
+    reason = progress["stop_reason"]
+    if progress["should_stop"] and reason not in BUDGET_REASONS:
+        if not ignore_stop and config.total_timesteps <= before:
+            raise ConfigError(
+                f"{path} stopped at step {checkpoint.step} ({reason}); to go on, pass "
+                f"--ignore-stop, or --total-timesteps larger than {before}"
+            )
+    elif _spent(config, progress):
+        log.warning(
+            "%s is complete at step %d (%s); pass a larger --total-timesteps to go on",
+            path, checkpoint.step, reason or "total_timesteps",
+        )  # fmt: skip
+        metrics = _last_metrics(checkpoint)
+        run_dir = checkpoint.path.parent.parent
+        return TrainResult(run_dir, checkpoint.path, metrics, reason or "total_timesteps")
+    run = resumed_run(checkpoint, config, callbacks=callbacks, dataset=dataset)
+    run.state.should_stop, run.state.stop_reason = False, None
+    return run
+
+
+def _spent(config: TrainConfig, progress: dict[str, Any]) -> bool:
+    state = TrainerState(None)
+    for key in ("global_step", "update_count", "epoch"):
+        setattr(state, key, progress[key])
+    BudgetCallback(config.total_timesteps, config.groups.controls).on_train_start(state)
+    return state.should_stop
+
+
+def _last_metrics(checkpoint: Checkpoint) -> dict[str, float]:
+    path = checkpoint.path.parent.parent / "metrics.jsonl"
+    latest: dict[str, float] = {}
+    if path.exists():
+        for line in path.read_text().splitlines():
+            latest |= {key: value for key, value in json.loads(line).items() if "/" in key}
+    return latest
+
+
+def evaluate_policy(
+    policy: Policy,
+    config: TrainConfig,
+    *,
+    num_episodes: int = 10,
+    seed: int | None = None,
+    env_id: str | None = None,
+    deterministic: bool = True,
+    video_dir: Path | None = None,
+) -> Evaluation:
+    """Whole episodes on the raw reward; none of the initial states that training looked at."""
+    if num_episodes < 1:
+        raise ConfigError(f"the number of episodes must be >= 1, got {num_episodes}")
+    env_id = env_id or config.env_id
+    if env_id is None:
+        raise EnvError("the policy was trained without an environment; name one: --env ID")
+    found = infer_env_spaces(env_id, config.env_kwargs)
+    if (found.obs_dim, found.action_kind, found.action_dim) != (
+        policy.spec.obs_dim,
+        policy.spec.action_kind,
+        policy.spec.action_dim,
+    ):
+        raise EnvError(f"{env_id} ({found}) does not fit the policy ({policy.spec})")
+    evaluator = Evaluator(policy, env_id, config.env_kwargs, video_dir=video_dir)
+    try:
+        seeds = episode_seeds(config.seed if seed is None else seed, "scoring", num_episodes)
+        return evaluator.run(seeds, deterministic=deterministic)
+    finally:
+        evaluator.close()
+
+
+def evaluate_checkpoint(
+    path: str | Path, *, num_episodes: int = 10, **options: Any
+) -> dict[str, float]:
+    """Metrics of a checkpoint's policy; `options` are those of `evaluate_policy`."""
+    checkpoint, config = open_checkpoint(path, policy_only=True)
+    policy = load_policy(checkpoint, config)
+    return evaluate_policy(policy, config, num_episodes=num_episodes, **options).metrics()
+
+
+def predict_checkpoint(
+    path: str | Path, obs: ArrayLike, *, deterministic: bool = True
+) -> NDArray[Any]:
+    """Actions of a checkpoint's policy; to predict often, keep the managed class in memory."""
+    checkpoint, config = open_checkpoint(path, policy_only=True)
+    return load_policy(checkpoint, config).predict(obs, deterministic=deterministic)

@@ -1,0 +1,119 @@
+"""When checkpoints are written, and which of them is the best."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rl_training.runtime.callbacks import Callback, Interval
+from rl_training.runtime.checkpointing import STEP_PREFIX, point, step_directories
+from rl_training.runtime.trainer import INTERRUPTED
+
+if TYPE_CHECKING:
+    from rl_training.algorithms.base import Terms
+    from rl_training.runtime.trainer import TrainerState
+
+
+class CheckpointCallback(Callback):
+    """Saves at every interval, at every new best evaluation and at the end; runs last in a tick."""
+
+    def __init__(
+        self, checkpoints: Path, save: Callable[[Path], None], interval: int, keep: int | None
+    ) -> None:
+        self.checkpoints = checkpoints
+        self.save = save
+        self.interval = Interval(interval)
+        self.keep = keep
+        self.best: float | None = None
+        self.best_step: int | None = None
+        self._found_best = False
+
+    def on_train_start(self, state: TrainerState) -> None:
+        self.interval.last = state.global_step
+        if self.best_step is not None and self._directory(self.best_step).exists():
+            point(self.checkpoints, "best", self.best_step)
+
+    def on_collect_end(self, state: TrainerState, env_steps: int) -> None:
+        self._tick(state)
+
+    def on_update_end(self, state: TrainerState, terms: Terms) -> None:
+        self._tick(state)
+
+    def on_eval_end(self, state: TrainerState, metrics: Mapping[str, float]) -> None:
+        value = metrics["eval/return_mean"]
+        if self.best is None or value > self.best:
+            self.best, self.best_step, self._found_best = value, state.global_step, True
+
+    def on_train_end(self, state: TrainerState) -> None:
+        """The final evaluation, made after the last save, may have been the best."""
+        self._point_best(state)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self.best, "best_step": self.best_step}
+
+    def load_state_dict(self, values: dict[str, Any]) -> None:
+        self.best, self.best_step = values["best"], values["best_step"]
+
+    def _tick(self, state: TrainerState) -> None:
+        if self.interval.crossed(state.global_step) or self._found_best or state.should_stop:
+            self.save(self._directory(state.global_step))
+            point(self.checkpoints, "last", state.global_step)
+            self._point_best(state)
+            self._prune()
+
+    def _point_best(self, state: TrainerState) -> None:
+        if self._found_best:
+            point(self.checkpoints, "best", state.global_step)
+            self._found_best = False
+
+    def _prune(self) -> None:
+        if self.keep is None:
+            return
+        for path in step_directories(self.checkpoints)[: -self.keep]:
+            if path != self._directory(self.best_step or -1):
+                shutil.rmtree(path)
+
+    def _directory(self, step: int) -> Path:
+        return self.checkpoints / f"{STEP_PREFIX}{step}"
+
+
+class InterruptCallback(Callback):
+    """Turns Ctrl-C and SIGTERM into a stop at the end of the tick, so that it is saved whole."""
+
+    def __init__(self) -> None:
+        self.interrupted = False
+
+    def on_collect_end(self, state: TrainerState, env_steps: int) -> None:
+        self._tick(state)
+
+    def on_update_end(self, state: TrainerState, terms: Terms) -> None:
+        self._tick(state)
+
+    def _tick(self, state: TrainerState) -> None:
+        if self.interrupted:
+            state.request_stop(INTERRUPTED)
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """A second signal acts as it would without us."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+        def note(number: int, frame: Any) -> None:
+            self.interrupted = True
+            signal.signal(number, before[signal.Signals(number)] or signal.SIG_DFL)
+
+        for number in before:
+            signal.signal(number, note)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler or signal.SIG_DFL)

@@ -1,0 +1,181 @@
+"""`TrainConfig`: everything a run depends on, checked as a whole when it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic import PrivateAttr
+
+from rl_training.algorithms.base import AlgorithmConfig
+from rl_training.algorithms.registry import AlgorithmSpec, Regime, get_algorithm_spec
+from rl_training.config import ConfigError, Options, Problem, option, unknown_key
+from rl_training.data.dataset_config import DatasetConfig
+from rl_training.envs.factory import parse_env_kwargs
+from rl_training.runtime.controls import ControlsConfig, schedule_problems
+
+
+class Groups(NamedTuple):
+    """The flat `algo_kwargs`, partitioned among those who declared the keys."""
+
+    algorithm: AlgorithmConfig
+    dataset: DatasetConfig
+    controls: ControlsConfig
+
+
+def group_classes(spec: AlgorithmSpec) -> dict[str, type[Options]]:
+    return {"algorithm": spec.config, "dataset": DatasetConfig, "controls": ControlsConfig}
+
+
+class TrainConfig(Options):
+    algo: str = option(doc="name of the algorithm")
+    env_id: str | None = option(
+        None, "a registered id or module:EnvName; null trains on logs alone", min_length=1
+    )
+    seed: int = option(0, "seed of every random stream", ge=0)
+    total_timesteps: int = option(
+        1_000_000, "budget: gradient updates offline, environment steps online", ge=1
+    )
+    output_dir: str = option("runs", "where run directories are created", min_length=1)
+    device: str = option("auto", "cpu, cuda, cuda:0, ...; auto takes a GPU if there is one")
+    num_envs: int = option(1, "environments that collect side by side", ge=1)
+    eval_episodes: int = option(5, "episodes per evaluation; 0 = no evaluation", ge=0)
+    log_interval: int = option(1_000, "steps between rows of metrics", ge=1)
+    checkpoint_interval: int = option(10_000, "steps between checkpoints", ge=1)
+    tags: tuple[str, ...] = option((), "words kept with the run")
+    algo_kwargs: dict[str, Any] = option({}, "options of algorithm, dataset and controls")
+    env_kwargs: dict[str, Any] = option(
+        {}, "wrappers, training and evaluation overrides; the rest goes to gymnasium.make"
+    )
+    _groups: Groups = PrivateAttr()
+
+    if not TYPE_CHECKING:
+
+        def __init__(self, **values: Any) -> None:
+            problems: list[Problem] = []
+            try:
+                super().__init__(**values)
+            except ConfigError as error:
+                problems += error.problems
+            groups, found = _build_groups(values)
+            problems += found
+            if not problems:
+                problems += _cross_problems(self, groups)
+            if problems:
+                raise ConfigError(problems)
+            self._groups = groups
+
+    @property
+    def groups(self) -> Groups:
+        return self._groups
+
+    @property
+    def spec(self) -> AlgorithmSpec:
+        return get_algorithm_spec(self.algo)
+
+    @property
+    def regime(self) -> Regime:
+        return self.groups.controls.regime or self.spec.regimes[0]
+
+    def replace(self, **changes: Any) -> TrainConfig:
+        """A copy with other values, checked like a new one."""
+        return TrainConfig(**{**self.as_dict(), **changes})
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for YAML and JSON, in the order of declaration."""
+        values = self.model_dump(mode="json")
+        return {
+            **values,
+            "algo_kwargs": _plain(self.algo_kwargs),
+            "env_kwargs": _plain(self.env_kwargs),
+        }
+
+    def with_absolute_paths(self) -> TrainConfig:
+        """The same run from any directory: resume must find the data again."""
+        return self.replace(algo_kwargs=_absolute(_plain(self.algo_kwargs)))
+
+
+def _plain(value: Any) -> Any:
+    """Tuples, paths and numpy scalars as JSON and YAML know them."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, Options):
+        return value.model_dump(mode="json", exclude_unset=True)
+    if isinstance(value, Path):
+        return str(value)
+    return value.item() if hasattr(value, "item") else value
+
+
+def _absolute(values: dict[str, Any]) -> dict[str, Any]:
+    done = dict(values)
+    for key in ("dataset_path", "path"):
+        if isinstance(done.get(key), str):
+            done[key] = str(Path(done[key]).expanduser().absolute())
+    if isinstance(done.get("dataset_mix"), list):
+        done["dataset_mix"] = [_absolute(part) for part in done["dataset_mix"]]
+    return done
+
+
+def _build_groups(values: Mapping[str, Any]) -> tuple[Any, list[Problem]]:
+    """Validate `algo_kwargs` and `env_kwargs` even if other keys are wrong."""
+    problems: list[Problem] = []
+    env_kwargs = values.get("env_kwargs") or {}
+    if isinstance(env_kwargs, Mapping):
+        try:
+            parse_env_kwargs(env_kwargs)
+        except ConfigError as error:
+            problems += error.problems
+    given = values.get("algo_kwargs") or {}
+    if not isinstance(values.get("algo"), str) or not isinstance(given, Mapping):
+        return None, problems
+    try:
+        spec = get_algorithm_spec(values["algo"])
+    except ConfigError as error:
+        return None, [*problems, *error.problems]
+    classes = group_classes(spec)
+    known = {key for cls in classes.values() for key in cls.model_fields}
+    for key in given:
+        if key not in known:
+            candidates = known | set(TrainConfig.model_fields)
+            problems.append(Problem(("algo_kwargs", str(key)), unknown_key(str(key), candidates)))
+    built: dict[str, Any] = {}
+    for name, cls in classes.items():
+        own = {key: value for key, value in given.items() if key in cls.model_fields}
+        try:
+            built[name] = cls(**own)
+        except ConfigError as error:
+            problems += [problem.under("algo_kwargs") for problem in error.problems]
+    return (Groups(**built) if len(built) == len(classes) else None), problems
+
+
+def _cross_problems(config: TrainConfig, groups: Groups) -> list[Problem]:
+    """What single keys cannot see."""
+    spec, controls = config.spec, groups.controls
+    problems = [
+        problem.under("algo_kwargs")
+        for problem in schedule_problems(controls, spec.algorithm.losses)
+    ]
+    if controls.regime is not None and controls.regime not in spec.regimes:
+        supported = ", ".join(spec.regimes)
+        message = f"{config.algo} does not train {controls.regime} (it trains: {supported})"
+        problems.append(Problem(("algo_kwargs", "regime"), message))
+    if spec.regimes[0] == "offline" and config.num_envs != 1:
+        problems.append(Problem(("num_envs",), "offline training collects nothing; leave it at 1"))
+    if controls.early_stopping is not None:
+        place = ("algo_kwargs", "early_stopping")
+        if config.eval_episodes == 0:
+            problems.append(Problem(place, "needs evaluations, but eval_episodes is 0"))
+        if config.env_id is None:
+            problems.append(Problem(place, "needs evaluations, but env_id is null"))
+    if config.env_id is not None and groups.dataset.action_low is not None:
+        message = f"the bounds of {config.env_id} are used; give it only without an env_id"
+        problems.append(Problem(("algo_kwargs", "action_low"), message))
+    if config.env_id is None and config.env_kwargs:
+        problems.append(Problem(("env_kwargs",), "has no effect without an env_id"))
+    if config.env_id is None and groups.dataset.dataset_kind == "random":
+        message = "'random' rolls out an environment, but env_id is null"
+        problems.append(Problem(("algo_kwargs", "dataset_kind"), message))
+    return problems

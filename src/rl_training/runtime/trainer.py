@@ -1,0 +1,74 @@
+"""The training loop: one for every algorithm and every data regime."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rl_training.runtime.callbacks import Callback, CallbackList
+from rl_training.runtime.experience import Collected, Experience
+
+INTERRUPTED = "interrupted"  # by a signal: the only stop that a plain resume goes on from
+
+
+@dataclass
+class TrainerState:
+    """Where a run stands. Callbacks read it and may ask it to stop."""
+
+    algorithm: Any  # the learner
+    run_dir: Path | None = None
+    global_step: int = 0  # gradient updates while offline, environment steps while collecting
+    epoch: int = 0  # passes over the dataset
+    update_count: int = 0
+    should_stop: bool = False
+    stop_reason: str | None = None
+
+    def request_stop(self, reason: str) -> None:
+        """End the run at this tick; the first reason is kept."""
+        if not self.should_stop:
+            self.should_stop, self.stop_reason = True, reason
+
+    def progress(self) -> dict[str, Any]:
+        return {
+            "global_step": self.global_step,
+            "epoch": self.epoch,
+            "update_count": self.update_count,
+            "should_stop": self.should_stop,
+            "stop_reason": self.stop_reason,
+        }
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What a run left behind."""
+
+    run_dir: Path
+    checkpoint_path: Path
+    metrics: dict[str, float] = field(default_factory=dict)
+    stop_reason: str | None = None
+
+
+class Trainer:
+    """Iterates over an experience, updates the algorithm, tells the callbacks."""
+
+    def __init__(self, experience: Experience, state: TrainerState) -> None:
+        self.experience = experience
+        self.state = state
+        self.callbacks: Callback = CallbackList()
+
+    def run(self) -> None:
+        state, callbacks = self.state, self.callbacks
+        callbacks.on_train_start(state)
+        while not state.should_stop:
+            # the tick is made after the previous update, so collecting acts with fresh weights
+            tick = next(self.experience)
+            if isinstance(tick, Collected):
+                state.global_step += tick.env_steps
+                callbacks.on_collect_end(state, tick.env_steps)
+            else:
+                terms = state.algorithm.update(tick)
+                state.update_count = state.algorithm.update_count
+                state.global_step, state.epoch = self.experience.clock(state)
+                callbacks.on_update_end(state, terms)
+        callbacks.on_train_end(state)

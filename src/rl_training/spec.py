@@ -1,0 +1,39 @@
+"""What a policy must know of its problem: the sizes and bounds of observations and actions."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class ProblemSpec:
+    """Flat observations in, one action out.
+
+    A checkpoint carries it, so that loading a policy never needs an environment.
+    """
+
+    obs_dim: int
+    action_kind: Literal["continuous", "discrete"]
+    action_dim: int  # width of a continuous action, number of choices of a discrete one
+    action_low: tuple[float, ...] = ()  # environment units; empty for discrete actions
+    action_high: tuple[float, ...] = ()
+    action_start: int = 0  # the first choice of a discrete action
+
+    @property
+    def action_width(self) -> int:
+        """Columns that one action takes in a table of transitions."""
+        return self.action_dim if self.action_kind == "continuous" else 1
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> ProblemSpec:
+        bounds = {key: tuple(values[key]) for key in ("action_low", "action_high")}
+        return cls(**{**values, **bounds})
+
+    def __str__(self) -> str:
+        if self.action_kind == "discrete":
+            return f"observations ({self.obs_dim},), {self.action_dim} discrete actions"
+        return f"observations ({self.obs_dim},), actions ({self.action_dim},)"
