@@ -201,7 +201,7 @@ def _message(cls: type[Options], item: Any) -> str:
     }
     if kind in bounds:
         limit = next(iter(context.values()))
-        return f"must be {bounds[kind]} {limit}{_full_range(field)}, got {value!r}"
+        return f"must be {bounds[kind]} {limit:g}{_full_range(field)}, got {value!r}"
     if kind in ("value_error", "assertion_error"):
         return str(context["error"])
     if kind == "too_short":

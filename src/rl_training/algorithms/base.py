@@ -94,6 +94,7 @@ class EagerStepper:
         algorithm.optimizers[name].step()
         return {key: value.detach() for key, value in terms.items()}
 
+    @torch.no_grad()
     def track(self, algorithm: Algorithm[Any], tau: float) -> None:
         targets, sources = algorithm.tracked_parameters()
         torch._foreach_lerp_(targets, sources, tau)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,13 +41,13 @@ def check(
     json: Json = False,
 ) -> None:
     """Report what makes offline training fail silently; exit code 1 if anything is wrong."""
-    from rl_training.data.checks import check_location
+    from rl_training.data.locations import check_location
 
     low, high = _bounds(env)
     findings = check_location(dataset, action_low=low, action_high=high)
     wrong = [finding for finding in findings if finding.level != "info"]
     if json:
-        say_json([finding._asdict() for finding in findings])
+        say_json([asdict(finding) for finding in findings])
     else:
         for finding in findings:
             say(_finding(finding))
@@ -176,10 +177,12 @@ def _finding(finding: Finding) -> str:
 
 
 def _text(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "unknown", True: "yes", False: "no"}[value]
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, dict):
         return ", ".join(f"{key} {_text(entry)}" for key, entry in value.items())
     if isinstance(value, (list, tuple)):
         return ", ".join(map(_text, value)) or "none"
-    return {None: "unknown", True: "yes", False: "no"}.get(value, str(value))
+    return str(value)

@@ -26,7 +26,7 @@ def doctor() -> None:
     """Check the installation; exit code 1 if something needed does not work."""
     import torch
 
-    from rl_training.data.packed_cache import cache_directory
+    from rl_training.data.packed_cache import cache_dir
     from rl_training.runtime.runs import package_versions
 
     problems = []
@@ -38,7 +38,7 @@ def doctor() -> None:
         f"threads     {os.cpu_count()} cores; PyTorch would take {torch.get_num_threads()}, training "
         "takes 1 (torch_threads), since more rarely help networks of this size"
     )
-    cache = cache_directory()
+    cache = cache_dir()
     nearest = next(place for place in (cache, *cache.parents) if place.exists())
     writable = os.access(nearest, os.W_OK)
     say(f"cache       {cache}{'' if writable else '  NOT WRITABLE: set RL_TRAINING_CACHE'}")

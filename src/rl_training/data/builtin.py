@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from rl_training.config import DatasetError, suggest
 from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.data.packed_cache import cache_dir
 from rl_training.data.random_data import Rows, roll_out
 
 
@@ -45,13 +46,12 @@ def load_builtin(dataset_id: str) -> TransitionDataset:
     if rows is None:
         rows = BUILTIN[dataset_id].build()
         _write_cache(dataset_id, rows)
-    return TransitionDataset(**rows).with_next_actions()
+    return TransitionDataset.from_dict(rows, dataset_id).with_next_actions()
 
 
 def cache_path(dataset_id: str) -> Path:
     """Where the dataset is kept; a JSON file beside it holds its SHA-256."""
-    root = os.environ.get("RL_TRAINING_CACHE") or Path.home() / ".cache" / "rl_training"
-    return Path(root) / "builtin" / f"{dataset_id.replace('/', '-')}.npz"
+    return cache_dir() / "builtin" / f"{dataset_id.replace('/', '-')}.npz"
 
 
 def _read_cache(dataset_id: str) -> Rows | None:

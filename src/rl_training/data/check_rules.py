@@ -61,9 +61,9 @@ def check_observations(data: Columns) -> Iterator[Finding]:
     constant = np.flatnonzero(data.obs.min(axis=0) == data.obs.max(axis=0))
     if len(constant) and len(data.obs) > 1:
         columns = list_rows(constant, data.shown_rows).replace("row", "column")
+        value = f"is always {data.obs[0, constant[0]]:g}" if len(constant) == 1 else "never change"
         yield Finding(
-            "warning", "constant-observation",
-            f"observation {columns} always the same ({data.obs[0, constant[0]]:g})", 0,
+            "warning", "constant-observation", f"observation {columns} {value}", 0,
             "leave the column out, or repair the sensor that should fill it",
         )  # fmt: skip
 

@@ -66,7 +66,9 @@ class DatasetFields:
 
     @property
     def truncations(self) -> Tensor:
-        return self._view.column(self.layout.truncation)
+        values = self._view.column(self.layout.truncation)
+        cuts = self._view.cuts
+        return values if len(cuts) == 0 else values.index_fill(0, cuts, 1.0)
 
     @property
     def next_actions(self) -> Tensor | None:
@@ -86,8 +88,21 @@ class DatasetFields:
     def pieces(self) -> Iterator[Tensor]:
         """All packed rows in order, transforms applied, a few megabytes at a time."""
         size = piece_rows(self.layout.width)
+        cuts = self._view.cuts
         for start in range(0, len(self), size):
-            yield self._view.rows_at(self._view.storage_rows(start, start + size))
+            rows = self._view.rows_at(self._view.storage_rows(start, start + size))
+            here = cuts[(cuts >= start) & (cuts < start + size)] - start
+            rows[here, self.layout.truncation] = 1
+            yield rows
+
+    def column_pieces(self, columns: int | slice) -> Iterator[Tensor]:
+        """One field of all rows in order, a piece at a time; columns as the layout names them."""
+        if columns == self.layout.truncation and len(self._view.cuts):
+            yield from self.truncations.split(piece_rows(1))
+            return
+        size = piece_rows(self.layout.width)
+        for start in range(0, len(self), size):
+            yield self._view.column(columns, start, start + size)
 
     # -- facts --------------------------------------------------------------------------------
 
@@ -149,8 +164,7 @@ class DatasetFields:
                 f"{self.source}: episode boundaries are unknown. "
                 "Supply 'truncations' or 'episode_ids', with the rows in order."
             )
-        last = self._view.rows_at(self._view.storage_rows(len(self) - 1, len(self)))[0]
-        ended = bool(last[self.layout.termination] or last[self.layout.truncation])
+        ended = bool(self.terminations[-1] or self.truncations[-1])
         # Where ends were derived from breaks between rows, the end of the data is one too.
         is_open = not ended and self.boundaries == "given"
         return Episodes.from_ends(ends, self.rewards, is_open)
@@ -181,7 +195,7 @@ class DatasetFields:
 
     def observation_statistics(self) -> tuple[Tensor, Tensor]:
         """Mean and population standard deviation + 1e-3 of the observations, float32."""
-        return mean_and_std(rows[:, self.layout.obs] for rows in self.pieces())
+        return mean_and_std(self.column_pieces(self.layout.obs))
 
     def describe(self) -> dict[str, Any]:
         """A summary of plain numbers and texts, ready for JSON."""

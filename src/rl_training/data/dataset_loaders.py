@@ -6,20 +6,20 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-import gymnasium as gym
+from typing import TYPE_CHECKING, Any
 
 from rl_training.config import ConfigError, DatasetError, suggest
 from rl_training.data.dataset_config import problems_with_keys
 from rl_training.data.field_source import FieldSource
 from rl_training.data.hdf5_source import open_hdf5
-from rl_training.data.minari_source import find_minari, minari_files, open_minari
 from rl_training.data.npz_source import open_npz
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.packed_cache import pack_on_disk
 from rl_training.data.packing import pack
 from rl_training.data.pt_source import open_pt
+
+if TYPE_CHECKING:
+    import gymnasium as gym
 
 OpenFile = Callable[[Path], AbstractContextManager[FieldSource]]
 
@@ -63,7 +63,7 @@ def load_transition_dataset(
 def _load_file(
     kind: str, open_file: OpenFile, *, dataset_path: str | Path, dataset_in_memory: bool = True
 ) -> TransitionDataset:
-    path = require_file(Path(dataset_path))
+    path = require_file(Path(dataset_path).expanduser())
     if dataset_in_memory:
         with open_file(path) as source:
             return TransitionDataset.from_packed(pack(source))
@@ -73,6 +73,8 @@ def _load_file(
 def _load_minari(
     *, dataset_id: str, dataset_download: bool = False, dataset_in_memory: bool = True
 ) -> TransitionDataset:
+    from rl_training.data.minari_source import find_minari, minari_files, open_minari
+
     dataset = find_minari(dataset_id, dataset_download)
     if dataset_in_memory:
         with open_minari(dataset) as source:
@@ -88,9 +90,10 @@ def _load_builtin(*, dataset_id: str) -> TransitionDataset:
 
 
 def _load_random(
-    *, env: gym.Env[Any, Any], dataset_size: int = 10_000, dataset_seed: int = 0
+    *, env: gym.Env[Any, Any] | None = None, dataset_size: int = 10_000, dataset_seed: int = 0
 ) -> TransitionDataset:
-    """Needs `env`, the environment to act in, from the caller."""
+    if env is None:
+        raise ConfigError("dataset_kind 'random' needs env, an environment to act in")
     from rl_training.data.random_data import collect_random
 
     return collect_random(env, dataset_size, dataset_seed)
@@ -119,8 +122,10 @@ def require_file(path: Path) -> Path:
         raise DatasetError(f"{path} is a directory; give a file in it (found: {held})") from None
     except PermissionError:
         raise DatasetError(f"{path} cannot be read: permission denied") from None
-    except OSError as error:
-        raise DatasetError(f"{path} cannot be read: {error.strerror}") from None
+    except (OSError, ValueError) as error:
+        if isinstance(error, DatasetError):
+            raise
+        raise DatasetError(f"{str(path)!r} cannot be read: {error}") from None
     return path
 
 

@@ -15,8 +15,6 @@ from rl_training.config import DatasetError, MissingExtraError, OutputError
 from rl_training.data.field_source import Array
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from rl_training.data.dataset_fields import DatasetFields
 
 D4RL_NAMES = {
@@ -35,8 +33,9 @@ def save_fields(dataset: DatasetFields, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write(dataset, aside)
         aside.replace(path)
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}") from None
+    except (OSError, RuntimeError) as error:  # torch reports a full disk as the latter
+        reason = getattr(error, "strerror", None) or error
+        raise OutputError(f"cannot write {path}: {reason}") from None
     finally:
         aside.unlink(missing_ok=True)
 
@@ -72,14 +71,10 @@ def _remarks(dataset: DatasetFields) -> dict[str, str | int]:
     return {"boundaries": dataset.boundaries, **choices}
 
 
-def _values(rows: Tensor, columns: int | slice, dtype: np.dtype[Any]) -> Array:
-    return np.ascontiguousarray(rows[:, columns].numpy(), dtype=dtype)
-
-
 def _column_pieces(dataset: DatasetFields, name: str) -> Iterator[Array]:
     columns, dtype = _fields(dataset)[name]
-    for rows in dataset.pieces():
-        yield _values(rows, columns, dtype)
+    for values in dataset.column_pieces(columns):
+        yield np.ascontiguousarray(values.numpy(), dtype=dtype)
 
 
 def _write_npz(dataset: DatasetFields, path: Path) -> None:
@@ -114,18 +109,15 @@ def _write_hdf5(dataset: DatasetFields, path: Path) -> None:
         import h5py
     except ImportError:
         raise MissingExtraError("writing .hdf5", "h5py", "hdf5") from None
-    fields = _fields(dataset)
     with h5py.File(path, "w") as file:
         file.attrs.update(_remarks(dataset))
-        arrays = {
-            name: file.create_dataset(D4RL_NAMES.get(name, name), _shape(dataset, columns), dtype)
-            for name, (columns, dtype) in fields.items()
-        }
-        written = 0
-        for rows in dataset.pieces():
-            for name, (columns, dtype) in fields.items():
-                arrays[name][written : written + len(rows)] = _values(rows, columns, dtype)
-            written += len(rows)
+        for name, (columns, dtype) in _fields(dataset).items():
+            shape = _shape(dataset, columns)
+            array = file.create_dataset(D4RL_NAMES.get(name, name), shape, dtype)
+            written = 0
+            for piece in _column_pieces(dataset, name):
+                array[written : written + len(piece)] = piece
+                written += len(piece)
 
 
 _WRITERS: dict[str, Callable[[DatasetFields, Path], None]] = {

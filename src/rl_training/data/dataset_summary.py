@@ -18,8 +18,7 @@ def summarize(dataset: DatasetFields) -> dict[str, Any]:
     rewards = dataset.rewards.double()
     low = torch.full((layout.action_width,), torch.inf)
     high = -low
-    for rows in dataset.pieces():
-        actions = rows[:, layout.actions]
+    for actions in dataset.column_pieces(layout.actions):
         low, high = low.minimum(actions.amin(0)), high.maximum(actions.amax(0))
     return {
         "source": dataset.source,
@@ -32,8 +31,8 @@ def summarize(dataset: DatasetFields) -> dict[str, Any]:
         "action_max": high.tolist(),
         "reward": {"min": rewards.min().item(), "mean": rewards.mean().item(),
                    "max": rewards.max().item()},
-        "terminations": dataset.terminations.double().mean().item(),
-        "truncations": dataset.truncations.double().mean().item(),
+        "termination_share": dataset.terminations.double().mean().item(),
+        "truncation_share": dataset.truncations.double().mean().item(),
         "next_actions": layout.has_next_actions,
         **_summarize_episodes(dataset),
         "boundaries": dataset.boundaries,

@@ -29,7 +29,7 @@ class EpisodeFlags:
     notes: tuple[str, ...] = ()
 
 
-def as_flags(values: Array, name: str) -> Flags:
+def as_flags(values: Array, place: str, first_row: int = 0) -> Flags:
     """0/1 of any number type as booleans; another value is an error that names its row."""
     flat = values.reshape(len(values))
     if flat.dtype == np.bool_:
@@ -37,22 +37,25 @@ def as_flags(values: Array, name: str) -> Flags:
     odd = (flat != 0) & (flat != 1)
     if odd.any():
         row = int(odd.argmax())
-        raise DatasetError(f"{name!r} must be 0 or 1, got {flat[row]} at row {row}")
+        raise DatasetError(f"{place} must be 0 or 1, got {flat[row]} at row {first_row + row}")
     return flat.astype(np.bool_)
 
 
 def combine_flags(
-    present: Mapping[str, str], read: Callable[[str], Array]
+    present: Mapping[str, str], read: Callable[[str], Array], label: str
 ) -> EpisodeFlags | None:
     """Terminations and truncations apart; None when nothing says which rows terminate.
 
     Args:
-        present: The flags there are, by our name, with the name errors should use.
-        read: All values of a flag, by our name.
+        present: The fields there are, by our name, with the name they have in the source.
+        read: All values of a field, by our name.
+        label: How errors name the source.
     """
 
     def flags(name: str) -> Flags | None:
-        return as_flags(read(name), present[name]) if name in present else None
+        if name not in present:
+            return None
+        return as_flags(read(name), f"{label}: {present[name]!r}")
 
     terminations, truncations = flags("terminations"), flags("truncations")
     dones, masks = flags("dones"), flags("masks")
@@ -68,9 +71,11 @@ def combine_flags(
         if truncations is None:
             notes.append("read 'dones' as terminations: time limits among them stop bootstrapping")
             warnings.warn(
-                "'dones' is read as terminations; add 'truncations' if some are time limits",
+                f"{label}: {present['dones']!r} is read as terminations; "
+                "add 'truncations' if some are time limits",
                 stacklevel=2,
             )
+        dones = None  # used up: it does not say where else an episode ends
     if terminations is None:
         return None
     if truncations is None:

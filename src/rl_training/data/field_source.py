@@ -44,7 +44,7 @@ class ArraySource:
     def __init__(self, values: Mapping[str, Any], label: str = "data") -> None:
         self.label = label
         arrays = {key: as_array(value) for key, value in values.items() if value is not None}
-        self.remarks = {key: a.item() for key, a in arrays.items() if is_remark(a.shape, a.dtype)}
+        self.remarks = {k: a.item() for k, a in arrays.items() if is_remark(k, a.shape, a.dtype)}
         self._arrays = {key: a for key, a in arrays.items() if key not in self.remarks}
         self.fields = {key: FieldInfo(a.shape, a.dtype) for key, a in self._arrays.items()}
 
@@ -52,15 +52,15 @@ class ArraySource:
         return self._arrays[field][start:stop]
 
 
-def is_remark(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
-    """Whether an array is one text or whole number, which no field is."""
-    return shape == () and dtype.kind in "Uiu"
+def is_remark(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+    """Whether an entry is one of the single values that our own files hold beside the fields."""
+    return name in ("boundaries", "num_actions") and shape == () and dtype.kind in "Uiu"
 
 
 def as_array(values: Any) -> Array:
     """A NumPy view of a tensor, or the array that a list describes."""
     if isinstance(values, torch.Tensor):
-        tensor = values.detach().cpu()
+        tensor = values.detach().cpu().to_dense()
         # NumPy has no bfloat16.
         return tensor.float().numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
     try:

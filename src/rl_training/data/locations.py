@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rl_training.config import DatasetError
+from rl_training.data.action_rules import Bound
+from rl_training.data.checks import Finding, check_dataset, check_fields
 from rl_training.data.dataset_loaders import load_transition_dataset, require_file
 from rl_training.data.field_names import match_field_names, missing_field
 from rl_training.data.field_source import FieldSource
@@ -51,6 +53,17 @@ def read_raw_fields(path: str | Path) -> dict[str, npt.NDArray[Any]]:
     kind, _ = parse_location(str(path))
     with _OPEN[kind](require_file(Path(path))) as source:
         return {name: source.read(name, 0, info.shape[0]) for name, info in source.fields.items()}
+
+
+def check_location(
+    location: str, *, action_low: Bound | None = None, action_high: Bound | None = None
+) -> list[Finding]:
+    """Everything suspicious about a dataset, also about files that cannot be loaded for it."""
+    kind, _ = parse_location(location)
+    if kind in _OPEN:
+        fields = read_raw_fields(location)
+        return check_fields(fields, location, action_low=action_low, action_high=action_high)
+    return check_dataset(load_location(location), action_low=action_low, action_high=action_high)
 
 
 def read_observations(path: str | Path) -> npt.NDArray[np.float32]:

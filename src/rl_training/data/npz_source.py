@@ -14,7 +14,7 @@ import numpy as np
 from rl_training.config import DatasetError
 from rl_training.data.field_source import Array, FieldInfo, is_remark
 
-_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, ValueError)
+_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError, ValueError)
 
 
 class NpzSource:
@@ -30,7 +30,7 @@ class NpzSource:
             if name == entry.filename:
                 continue
             member = _Member(archive, entry)
-            if is_remark(*member.info):
+            if is_remark(name, *member.info):
                 self.remarks[name] = member.read(0, 1).item()
             else:
                 self.fields[name], self._members[name] = member.info, member

@@ -205,7 +205,7 @@ class TransitionDataset(DatasetFields):
 
     def save(self, path: str | Path) -> None:
         """Write what `sample` would give to .npz, .pt or .hdf5; an interrupted write leaves nothing."""
-        save_fields(self, Path(path))
+        save_fields(self, Path(path).expanduser())
 
 
 def _per_column(values: Numbers, width: int, name: str) -> Tensor:

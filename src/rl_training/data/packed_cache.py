@@ -153,7 +153,7 @@ def _map(place: Path, sidecar: dict[str, Any]) -> PackedRows:
     if sidecar["episodes"] is not None:
         with place.open("rb") as file:
             file.seek(rows.numel() * 4)
-            ends = np.frombuffer(file.read(), np.int64)
+            ends = np.frombuffer(file.read(), np.int64).copy()  # torch wants it writable
         if len(ends) != sidecar["episodes"]:
             raise ValueError("its episode ends are incomplete")
     return PackedRows(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rl_training.config import DatasetError
-from rl_training.data.episode_flags import Ends, Flags, episode_ends, row_breaks
+from rl_training.data.episode_flags import Ends, Flags, as_flags, episode_ends, row_breaks
 from rl_training.data.field_source import Array, FieldSource
 from rl_training.data.packing_plan import PackingPlan, plan_packing
 from rl_training.data.row_layout import RowLayout
@@ -154,7 +155,9 @@ class _Packer:
         layout = self.plan.layout
         block[:, layout.next_actions] = self._read("next_actions", start, stop)
         if "next_action_valid" in self.plan.names:
-            block[:, layout.next_action_valid] = self._read("next_action_valid", start, stop)[:, 0]
+            valid = self._read("next_action_valid", start, stop)
+            place = f"{self.source.label}: 'next_action_valid'"
+            block[:, layout.next_action_valid] = as_flags(valid, place, start)
         else:
             block[:, layout.next_action_valid] = ~self.plan.flags.terminations[start:stop]
 
@@ -181,7 +184,7 @@ class _Packer:
 
     def _read(self, name: str, start: int, stop: int) -> Array:
         values = self.source.read(self.plan.names[name], start, stop)
-        return values.reshape(len(values), -1)
+        return values.reshape(len(values), math.prod(values.shape[1:]))
 
     def _read_pair(self, name: str, start: int, stop: int) -> tuple[Array, Array]:
         """Rows and the rows that follow them; past the end, the last row again."""

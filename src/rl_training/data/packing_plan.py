@@ -118,10 +118,7 @@ def _read_flags(source: FieldSource, names: FieldNames, length: int) -> EpisodeF
     def read(name: str) -> Array:
         return source.read(names.known[name], 0, length)
 
-    try:
-        flags = combine_flags(names.known, read)
-    except DatasetError as error:
-        raise DatasetError(f"{source.label}: {error}") from None
+    flags = combine_flags(names.known, read, source.label)
     if flags is None:
         raise missing_field("terminations", names, source.label)
     return flags

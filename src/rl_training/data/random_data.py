@@ -26,7 +26,9 @@ def collect(
     env: gym.Env[Any, Any], act: Callable[[NDArray[Any]], Any], size: int, seed: int
 ) -> TransitionDataset:
     """`size` transitions of the policy `act` (observation in, environment action out)."""
-    return TransitionDataset(**roll_out(env, act, size, seed)).with_next_actions()
+    rows = roll_out(env, act, size, seed)
+    source = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+    return TransitionDataset.from_dict(rows, source).with_next_actions()
 
 
 def roll_out(

@@ -85,6 +85,17 @@ class RowView:
         episode = np.searchsorted(ends, self.index.numpy())
         return np.append(np.flatnonzero(np.diff(episode)), len(self) - 1).astype(np.int64)
 
+    @cached_property
+    def cuts(self) -> Tensor:
+        """Positions that are the last of an episode because its truncated last row is left out."""
+        ends = self.ends
+        if ends is None or self.packed.ends is None or self.index is None:
+            return torch.empty(0, dtype=torch.int64)
+        shown = self.index.numpy()[ends]
+        stored = self.packed.ends[np.searchsorted(self.packed.ends, shown)]
+        truncated = self.packed.rows[torch.from_numpy(stored), self.packed.layout.truncation] > 0
+        return torch.from_numpy(ends)[truncated & torch.from_numpy(stored != shown)]
+
     def draw(self, count: int, generator: torch.Generator | None) -> Tensor:
         """Storage rows drawn uniformly, or by the shares of a mixture."""
         if self._share_ranges is None:
@@ -93,8 +104,10 @@ class RowView:
             starts, lengths, weights = self._share_ranges
             part = torch.multinomial(weights, count, replacement=True, generator=generator)
             inside = torch.rand(count, generator=generator, dtype=torch.float64)
-            size = lengths[part]
-            positions = starts[part] + (inside * size).long().minimum(size - 1)
+            size = lengths.index_select(0, part)
+            # The product can round up to the size itself.
+            within = (inside * size).long().minimum(size - 1)
+            positions = starts.index_select(0, part) + within
         return positions if self.index is None else self.index.index_select(0, positions)
 
     @cached_property
@@ -163,12 +176,19 @@ class RowView:
             return None
         return self.action_limits[0].float(), self.action_limits[1].float()
 
-    def column(self, where: int | slice) -> Tensor:
-        """One field of all rows, as `rows_at` would give it; a view of the storage if it can be."""
-        if self.has_next is not None and self._is_next_action(where):
-            return self._following(where)
-        values = self.packed.rows[:, where]
-        values = values if self.index is None else values[self.index]
+    def column(self, where: int | slice, start: int = 0, stop: int | None = None) -> Tensor:
+        """One field of rows start to stop, as `rows_at` would give it; not copied if it can be."""
+        if self.has_next is not None and where in (
+            self.layout.next_actions,
+            self.layout.next_action_valid,
+        ):
+            return self.rows_at(self.storage_rows(start, len(self) if stop is None else stop))[
+                :, where
+            ]
+        if self.index is None:
+            values = self.packed.rows[start:stop, where]
+        else:
+            values = self.packed.rows[:, where][self.index[start:stop]]
         if self._folded is not None:
             scale, offset = self._folded
             values = torch.addcmul(offset[where], values, scale[where])
@@ -179,10 +199,3 @@ class RowView:
             for transform in self.reward_transforms:
                 transform.apply_(values)
         return values
-
-    def _is_next_action(self, where: int | slice) -> bool:
-        return where == self.layout.next_actions or where == self.layout.next_action_valid
-
-    def _following(self, where: int | slice) -> Tensor:
-        """Next actions that are read from the following row."""
-        return self.rows_at(self.storage_rows(0, len(self)))[:, where]

@@ -1,0 +1,199 @@
+"""Promises that every registered algorithm keeps; a new one gets these tests for free."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+import torch
+
+from rl_training.algorithms import AlgorithmSpec, get_algorithm_spec, list_algorithm_specs
+from rl_training.config import ConfigError
+from rl_training.data import Batch, TransitionDataset
+from rl_training.experiment import load_config, packaged_configs
+from rl_training.runtime import train
+from rl_training.runtime.train_config import group_classes
+from rl_training.spec import ProblemSpec
+
+NAMES = [spec.name for spec in list_algorithm_specs()]
+SPEC = ProblemSpec(3, "continuous", 2, (-1.0, -1.0), (1.0, 1.0))
+every_algorithm = pytest.mark.parametrize("name", NAMES)
+
+
+def make(name: str, **options: Any) -> Any:
+    spec = get_algorithm_spec(name)
+    return spec.algorithm(SPEC, spec.config(hidden_sizes=(8, 8), **options), seed=3)
+
+
+def batch_of(dataset: TransitionDataset, size: int = 32, seed: int = 0) -> Batch:
+    generator = torch.Generator().manual_seed(seed)
+    return dataset.with_next_actions().sample(size, generator=generator)
+
+
+def parameters(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: value.detach().clone() for name, value in module.state_dict().items()}
+
+
+def changed(before: dict[str, torch.Tensor], module: torch.nn.Module) -> set[str]:
+    """First parts of the names of what moved: the networks."""
+    after = module.state_dict()
+    return {name.split(".")[0] for name in before if not torch.equal(before[name], after[name])}
+
+
+@every_algorithm
+def test_terms_are_finite_scalars_with_stable_names(name: str, dataset: TransitionDataset) -> None:
+    algorithm = make(name)
+    seen = []
+    for _ in range(2):
+        terms: dict[str, torch.Tensor] = {}
+        for seed in range(6):
+            terms |= algorithm.update(batch_of(dataset, seed=seed))
+        seen.append(set(terms))
+        assert all(value.shape == () and value.isfinite() for value in terms.values())
+        assert not any(value.requires_grad for value in terms.values())
+    assert seen[0] == seen[1]
+    assert {f"{network}_loss" for network in algorithm.losses} <= seen[0]
+
+
+@every_algorithm
+def test_each_loss_moves_only_its_own_network(name: str, dataset: TransitionDataset) -> None:
+    algorithm = make(name)
+    batch = batch_of(dataset)
+    recorded: dict[str, Any] = {}
+    original = algorithm.minimize
+
+    def record(network: str, batch: Batch, noise: Any) -> Any:
+        before = parameters(algorithm)
+        terms = original(network, batch, noise)
+        recorded[network] = changed(before, algorithm)
+        return terms
+
+    algorithm.minimize = record
+    for _ in range(6):
+        algorithm.update(batch)
+    assert recorded == {network: {network} for network in algorithm.losses}
+
+
+@every_algorithm
+def test_targets_are_frozen_copies_that_follow(name: str, dataset: TransitionDataset) -> None:
+    algorithm = make(name)
+    targets = {
+        child: (module, getattr(algorithm, child.removeprefix("target_")))
+        for child, module in algorithm.named_children()
+        if child.startswith("target_")
+    }
+    start = {child: parameters(module) for child, (module, _) in targets.items()}
+    assert all(not changed(parameters(source), module) for module, source in targets.values())
+    for seed in range(6):
+        algorithm.update(batch_of(dataset, seed=seed))
+    for child, (module, source) in targets.items():
+        assert not any(parameter.requires_grad for parameter in module.parameters())
+        assert changed(start[child], module)
+        assert changed(parameters(source), module)
+
+
+@every_algorithm
+def test_training_calls_the_public_loss_halves(
+    name: str, dataset: TransitionDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the reference values test is what trains."""
+    module = sys.modules[get_algorithm_spec(name).algorithm.__module__]
+    called = set()
+    algorithm = make(name)
+    for network in algorithm.losses:
+        half = f"{name}_{network}_loss"
+        original = getattr(module, half)
+
+        def spy(*, _half: str = half, _original: Any = original, **tensors: Any) -> Any:
+            called.add(_half)
+            return _original(**tensors)
+
+        monkeypatch.setattr(module, half, spy)
+    for _ in range(6):
+        algorithm.update(batch_of(dataset))
+    assert called == {f"{name}_{network}_loss" for network in algorithm.losses}
+    assert callable(getattr(module, f"{name}_loss"))
+
+
+@every_algorithm
+def test_same_seed_same_weights_and_the_global_stream_is_untouched(
+    name: str, dataset: TransitionDataset
+) -> None:
+    torch.manual_seed(0)
+    expected = torch.rand(1)
+    torch.manual_seed(0)
+    first, second = make(name), make(name)
+    for seed in range(4):
+        first.update(batch_of(dataset, seed=seed))
+        second.update(batch_of(dataset, seed=seed))
+    assert torch.equal(torch.rand(1), expected)
+    assert not changed(parameters(first), second)
+    other = get_algorithm_spec(name).algorithm(SPEC, first.config, seed=4)
+    assert changed(parameters(make(name)), other)
+
+
+@every_algorithm
+def test_actions_stay_in_the_unit_box(name: str) -> None:
+    algorithm = make(name)
+    obs = 100 * torch.randn(64, 3)
+    for explore in (False, True):
+        actions = algorithm.act(obs, explore=explore)
+        assert actions.shape == (64, 2)
+        assert actions.abs().max() <= 1
+
+
+@every_algorithm
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "batch_size: must be >= 1"),
+        ({"learning_rate": "fast"}, "learning_rate: expected a number"),
+        ({"learning_rate": -1.0}, "learning_rate: must be > 0"),
+        ({"hidden_sizes": [8, 0]}, "hidden_sizes"),
+        ({"batch_sise": 3}, "did you mean 'batch_size'"),
+    ],
+)
+def test_bad_options_fail_fast(name: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        get_algorithm_spec(name).config(**options)
+
+
+@every_algorithm
+def test_groups_of_options_are_disjoint(name: str) -> None:
+    groups = [set(cls.model_fields) for cls in group_classes(get_algorithm_spec(name)).values()]
+    assert sum(map(len, groups)) == len(set().union(*groups))
+
+
+@every_algorithm
+def test_every_option_says_what_it_is(name: str) -> None:
+    for cls in group_classes(get_algorithm_spec(name)).values():
+        assert all(field.description for field in cls.model_fields.values())
+
+
+@every_algorithm
+def test_names_follow_the_convention(name: str) -> None:
+    import rl_training
+    import rl_training.algorithms as algorithms
+    import rl_training.runtime as runtime
+
+    spec: AlgorithmSpec = get_algorithm_spec(name)
+    assert getattr(algorithms, f"{spec.class_name}Algorithm") is spec.algorithm
+    assert getattr(algorithms, spec.class_name) is spec.algorithm
+    assert callable(getattr(algorithms, f"{name}_loss"))
+    assert getattr(rl_training, spec.class_name).algo == name
+    assert getattr(rl_training, spec.class_name) is getattr(rl_training.api, spec.class_name)
+    assert callable(getattr(runtime, f"train_{name}"))
+    assert spec.summary
+    assert f"{name}/pendulum" in packaged_configs()
+
+
+@pytest.mark.parametrize("config_name", packaged_configs())
+def test_packaged_config_trains(config_name: str, tmp_path: Any) -> None:
+    config = load_config(
+        config_name,
+        {"total_timesteps": 3, "eval_interval": 2, "eval_episodes": 1, "output_dir": str(tmp_path)},
+    )
+    result = train(config)
+    assert result.stop_reason == "total_timesteps"
+    assert result.metrics["eval/length_mean"] > 0

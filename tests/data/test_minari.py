@@ -1,0 +1,156 @@
+"""Real Minari datasets, made here and read from Minari's own directory."""
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from rl_training.config import DatasetError
+from rl_training.data import TransitionDataset, load_transition_dataset, packing
+from rl_training.data.minari_source import open_minari
+
+minari = pytest.importorskip("minari")
+
+OBS = spaces.Box(-10, 10, (3,), np.float32)
+ACT = spaces.Box(-1, 1, (2,), np.float32)
+
+
+def write(dataset_id, lengths, *, obs_space=OBS, action_space=ACT, open_last=False):
+    """Episodes that alternate between truncation and termination."""
+    buffers = []
+    for number, length in enumerate(lengths):
+        obs_space.seed(number)
+        action_space.seed(number)
+        last = np.arange(length) == length - 1
+        ends = not (open_last and number == len(lengths) - 1)
+        observations = [obs_space.sample() for _ in range(length + 1)]
+        if isinstance(obs_space, spaces.Dict):
+            observations = {k: np.stack([o[k] for o in observations]) for k in observations[0]}
+        buffers.append(
+            minari.data_collector.EpisodeBuffer(
+                observations=observations if isinstance(observations, dict) else np.stack(observations),
+                actions=np.stack([action_space.sample() for _ in range(length)]),
+                rewards=np.arange(length, dtype=np.float64),
+                terminations=last & (number % 2 == 1) & ends,
+                truncations=last & (number % 2 == 0) & ends,
+            )
+        )  # fmt: skip
+    return minari.create_dataset_from_buffers(
+        dataset_id, buffers, observation_space=obs_space, action_space=action_space,
+        algorithm_name="none", author="us", author_email="us@example.org", code_permalink="none",
+        description="made by a test",
+    )  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def minari_directory(tmp_path, monkeypatch):
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+
+
+@pytest.fixture
+def stored():
+    return write("test/walk-v0", [5, 3, 7])
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:minari")
+@pytest.mark.parametrize("piece_bytes", [200, 1 << 20])
+def test_episodes_load_with_true_final_observations(stored, monkeypatch, piece_bytes):
+    monkeypatch.setattr(packing, "PIECE_BYTES", piece_bytes)
+    dataset = load_transition_dataset("minari", dataset_id="test/walk-v0")
+    episodes = list(stored.iterate_episodes())
+    for ours, theirs in (
+        (dataset.obs, [e.observations[:-1] for e in episodes]),
+        (dataset.next_obs, [e.observations[1:] for e in episodes]),
+        (dataset.actions, [e.actions for e in episodes]),
+        (dataset.rewards, [e.rewards for e in episodes]),
+    ):
+        assert torch.equal(ours, torch.from_numpy(np.concatenate(theirs)).float())
+    assert dataset.truncations.nonzero().flatten().tolist() == [4, 14]
+    assert dataset.terminations.nonzero().flatten().tolist() == [7]
+    assert dataset.boundaries == "given"
+    assert dataset.episode_lengths.tolist() == [5, 3, 7]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:minari")
+def test_mapped_minari_data_equals_data_in_memory(stored):
+    held = load_transition_dataset("minari", dataset_id="test/walk-v0")
+    mapped = load_transition_dataset("minari", dataset_id="test/walk-v0", in_memory=False)
+    assert mapped.sha256 == held.sha256
+    assert not mapped.in_memory
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:minari")
+def test_discrete_actions_count_from_zero_and_know_all_choices():
+    write("test/choice-v0", [4, 4], action_space=spaces.Discrete(9, start=3))
+    dataset = load_transition_dataset("minari", dataset_id="test/choice-v0")
+    assert dataset.discrete
+    assert dataset.num_actions == 9
+    first = next(minari.load_dataset("test/choice-v0").iterate_episodes())
+    assert dataset.actions[:4].tolist() == (first.actions - 3).tolist()
+
+
+class OtherStorage:
+    """Minari's interface without the HDF5 file behind it, as its other formats are."""
+
+    def __init__(self, dataset, data_path):
+        self._dataset = dataset
+        self.storage = self
+        self.data_path = data_path
+
+    def __getattr__(self, name):
+        known = hasattr(self._dataset, name)
+        return getattr(self._dataset if known else self._dataset.storage, name)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:minari")
+def test_other_storage_formats_are_read_through_minari(tmp_path):
+    stored = write("test/walk-v0", [5, 3, 7])
+    with open_minari(OtherStorage(stored, tmp_path)) as source:
+        dataset = TransitionDataset.from_packed(packing.pack(source))
+    assert dataset.sha256 == load_transition_dataset("minari", dataset_id="test/walk-v0").sha256
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:minari")
+def test_an_episode_that_just_stops_still_ends_there():
+    write("test/open-v0", [4], open_last=True)
+    dataset = load_transition_dataset("minari", dataset_id="test/open-v0")
+    assert dataset.truncations.sum() == 0
+    assert dataset.episode_lengths.tolist() == [4]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:minari")
+def test_a_missing_dataset_suggests_a_local_one():
+    write("test/walk-v0", [3])
+    with pytest.raises(
+        DatasetError, match=r"'test/walks-v0' is not on this machine; did you mean 'test/walk-v0'"
+    ):
+        load_transition_dataset("minari", dataset_id="test/walks-v0")
+    with pytest.raises(DatasetError, match=r"local datasets: test/walk-v0.*dataset_download: true"):
+        load_transition_dataset("minari", dataset_id="completely/other-v0")
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:minari")
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        (spaces.Dict({"a": OBS}), "observations are Dict.*only flat spaces are supported"),
+        (spaces.Box(0, 255, (8, 8, 3), np.uint8), "image observations are not supported"),
+    ],
+)
+def test_spaces_that_are_not_flat_are_named(space, message):
+    write("test/odd-v0", [3], obs_space=space)
+    with pytest.raises(DatasetError, match=message):
+        load_transition_dataset("minari", dataset_id="test/odd-v0")
+
+
+def test_a_download_is_asked_of_minari_and_its_failure_is_named(monkeypatch):
+    asked = []
+
+    def download(dataset_id):
+        asked.append(dataset_id)
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr(minari, "download_dataset", download)
+    with pytest.raises(DatasetError, match="cannot download Minari dataset 'a/b-v0': no network"):
+        load_transition_dataset("minari", dataset_id="a/b-v0", download=True)
+    assert asked == ["a/b-v0"]
