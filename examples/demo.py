@@ -11,7 +11,7 @@ import shutil
 import statistics
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,72 +26,46 @@ class Score(NamedTuple):
     seed: int
     mean_return: float
     run_dir: Path
-    seconds: float
 
 
 def train_and_score(config: str, seed: int, output_dir: str) -> Score:
-    """One run; called in a process of its own."""
+    """One run, in a process of its own."""
     from rl_training import BC, TD3BC
 
-    print(f"  {config:16} seed {seed}  training", flush=True)
-    start = time.perf_counter()
+    print(f"  {config:16} seed {seed}  training ...", flush=True)
     managed = BC if config.startswith("bc/") else TD3BC
     algo = managed.from_config(config, seed=seed, output_dir=output_dir)
     run_dir = algo.learn().run_dir
     mean_return = algo.evaluate(num_episodes=EPISODES)["eval/return_mean"]
-    return Score(config, seed, mean_return, run_dir, time.perf_counter() - start)
-
-
-def behaviour_return() -> float:
-    """Mean return of the logged episodes; the log is built on first use, before the runs need it."""
-    from rl_training.data import load_transition_dataset
-
-    return float(
-        load_transition_dataset("builtin", dataset_id=DATASET).describe()["return"]["mean"]
-    )
+    print(f"  {config:16} seed {seed}  return {mean_return:.1f}", flush=True)
+    return Score(config, seed, mean_return, run_dir)
 
 
 def run_all(output_dir: str) -> dict[str, list[Score]]:
-    """Scores per configuration, in order of seeds."""
-    scores: dict[str, list[Score]] = {config: [] for config in CONFIGS}
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max_workers=2, mp_context=context) as pool:
-        runs = [
-            pool.submit(train_and_score, config, seed, output_dir)
-            for config in CONFIGS
-            for seed in SEEDS
-        ]
-        for done in as_completed(runs):
-            score = done.result()
-            scores[score.config].append(score)
-            print(
-                f"  {score.config:16} seed {score.seed}  return {score.mean_return:8.1f}"
-                f"  ({score.seconds:.0f} s)",
-                flush=True,
-            )
-    return {config: sorted(found, key=lambda score: score.seed) for config, found in scores.items()}
+    """Scores per configuration, one for each seed."""
+    spawn = multiprocessing.get_context("spawn")
+    jobs = [(config, seed, output_dir) for config in CONFIGS for seed in SEEDS]
+    with ProcessPoolExecutor(max_workers=2, mp_context=spawn) as pool:
+        scores = [run.result() for run in [pool.submit(train_and_score, *job) for job in jobs]]
+    return {config: [score for score in scores if score.config == config] for config in CONFIGS}
 
 
 def print_table(behaviour: float, scores: dict[str, list[Score]]) -> None:
-    print(f"\nMean return over {EPISODES} episodes of Pendulum-v1 (0 is the best there is)\n")
-    print(f"{'':22}" + "".join(f"{f'seed {seed}':>10}" for seed in SEEDS) + f"{'mean ± std':>18}")
-    print(f"{'behaviour (the log)':22}" + " " * 10 * len(SEEDS) + f"{behaviour:10.1f}")
+    print(f"\nMean return over {EPISODES} episodes of Pendulum-v1; higher is better, 0 the limit\n")
+    print(f"{'':20}" + "".join(f"{f'seed {seed}':>10}" for seed in SEEDS) + f"{'mean ± std':>18}")
+    print(f"{'behaviour (log)':20}" + " " * 10 * len(SEEDS) + f"{behaviour:10.1f}")
     for title, config in (("BC", "bc/pendulum"), ("TD3+BC", "td3_bc/pendulum")):
         returns = [score.mean_return for score in scores[config]]
         spread = f"{statistics.mean(returns):.1f} ± {statistics.pstdev(returns):.1f}"
-        print(f"{title:22}" + "".join(f"{value:10.1f}" for value in returns) + f"{spread:>18}")
+        print(f"{title:20}" + "".join(f"{value:10.1f}" for value in returns) + f"{spread:>18}")
 
 
 def print_next_steps(scores: dict[str, list[Score]]) -> None:
-    beside = Path(sys.executable).with_name("rl-training")
-    here = Path.cwd()
-    command = "rl-training" if shutil.which("rl-training") else str(beside)
-    command = command.removeprefix(f"{here}/")
     print("\nRun directories")
-    for found in scores.values():
-        for score in found:
-            print(f"  {score.run_dir}")
+    print(*(f"  {score.run_dir}" for found in scores.values() for score in found), sep="\n")
     run = scores["td3_bc/pendulum"][0].run_dir
+    beside = Path(sys.executable).with_name("rl-training")
+    command = "rl-training" if shutil.which("rl-training") else str(beside)
     print("\nNext")
     for words in (
         f"predict {run} --obs '[1, 0, 0]'",
@@ -100,23 +74,26 @@ def print_next_steps(scores: dict[str, list[Score]]) -> None:
         f"data check builtin:{DATASET} --env Pendulum-v1",
         "explain td3_bc.bc_alpha",
     ):
-        print(f"  {command} {words}")
+        print(f"  {command.removeprefix(f'{Path.cwd()}/')} {words}")
 
 
 def main() -> int:
-    output_dir = sys.argv[1] if len(sys.argv) > 1 else "runs/demo"
+    from rl_training.data import load_transition_dataset
+
     start = time.perf_counter()
-    print(f"Behaviour data: {DATASET}")
-    behaviour = behaviour_return()
+    output_dir = sys.argv[1] if len(sys.argv) > 1 else "runs/demo"
+    print(f"Learning from {DATASET}, {len(CONFIGS) * len(SEEDS)} runs")
+    log = load_transition_dataset("builtin", dataset_id=DATASET)  # built on first use
+    behaviour = float(log.describe()["return"]["mean"])
     scores = run_all(output_dir)
     print_table(behaviour, scores)
     print_next_steps(scores)
     print(f"\n{time.perf_counter() - start:.0f} seconds")
-    rows = zip(scores["bc/pendulum"], scores["td3_bc/pendulum"], strict=True)
-    better = all(ours.mean_return > max(bc.mean_return, behaviour) for bc, ours in rows)
-    if not better:
-        print("TD3+BC is not above BC and the behaviour on every seed", file=sys.stderr)
-    return 0 if better else 1
+    pairs = zip(scores["bc/pendulum"], scores["td3_bc/pendulum"], strict=True)
+    if all(td3_bc.mean_return > max(bc.mean_return, behaviour) for bc, td3_bc in pairs):
+        return 0
+    print("TD3+BC is not above BC and the behaviour on every seed", file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":

@@ -41,7 +41,9 @@ def _restore_reporting() -> Iterator[None]:
     warnings.showwarning = shown
 
 
-def make_fields(rows: int = 400, obs_dim: int = 3, action_dim: int = 2, seed: int = 0) -> dict[str, Any]:
+def make_fields(
+    rows: int = 400, obs_dim: int = 3, action_dim: int = 2, seed: int = 0
+) -> dict[str, Any]:
     """A log of episodes of 20 steps: every other one terminates, the rest are truncated."""
     rng = np.random.default_rng(seed)
     obs = rng.standard_normal((rows + 1, obs_dim)).astype(np.float32)

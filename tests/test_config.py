@@ -23,7 +23,12 @@ def test_every_problem_is_in_one_message() -> None:
         algo="td3_bc",
         seed=-1,
         total_timestep=5,
-        algo_kwargs={"gama": 0.9, "tau": 2.0, "batch_size": "many", "early_stopping": {"patiance": 3}},
+        algo_kwargs={
+            "gama": 0.9,
+            "tau": 2.0,
+            "batch_size": "many",
+            "early_stopping": {"patiance": 3},
+        },
         env_kwargs={"wrappers": {"reward": {"scael": 2}}},
     )
     lines = text.splitlines()
@@ -77,7 +82,12 @@ def test_wrong_value_is_named(key: str, value: Any, message: str) -> None:
         ({"algo": "bc", "num_envs": 4}, "offline training collects nothing"),
         ({"algo": "bc", "algo_kwargs": {"early_stopping": {}}}, "env_id is null"),
         (
-            {"algo": "bc", "env_id": "X-v0", "eval_episodes": 0, "algo_kwargs": {"early_stopping": {}}},
+            {
+                "algo": "bc",
+                "env_id": "X-v0",
+                "eval_episodes": 0,
+                "algo_kwargs": {"early_stopping": {}},
+            },
             "eval_episodes is 0",
         ),
         ({"algo": "bc", "env_kwargs": {"g": 9.8}}, "no effect without an env_id"),
@@ -152,7 +162,9 @@ def test_dotted_and_bare_overrides() -> None:
 
 
 def test_misspelt_override_is_suggested() -> None:
-    with pytest.raises(ConfigError, match="learning_rte: unknown key; did you mean 'learning_rate'"):
+    with pytest.raises(
+        ConfigError, match="learning_rte: unknown key; did you mean 'learning_rate'"
+    ):
         load_config("bc/pendulum", {"learning_rte": 1})
     with pytest.raises(ConfigError, match="write key=value"):
         parse_assignments(["tau"])

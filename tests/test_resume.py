@@ -56,7 +56,10 @@ def metrics_of(run_dir: Path) -> list[dict[str, Any]]:
 
 
 def assert_same_run(first: Path, second: Path) -> None:
-    expected, found = tensors_of(first / "checkpoints/last"), tensors_of(second / "checkpoints/last")
+    expected, found = (
+        tensors_of(first / "checkpoints/last"),
+        tensors_of(second / "checkpoints/last"),
+    )
     assert expected.keys() == found.keys()
     assert all(torch.equal(expected[name], found[name]) for name in expected)
     assert metrics_of(first) == metrics_of(second)
@@ -65,7 +68,9 @@ def assert_same_run(first: Path, second: Path) -> None:
     ]
     for key in ("progress", "callbacks", "algorithm", "spec", "reward_scale", "dataset"):
         assert manifests[0][key] == manifests[1][key], key
-    assert (first / "checkpoints/best").resolve().name == (second / "checkpoints/best").resolve().name
+    assert (first / "checkpoints/best").resolve().name == (
+        second / "checkpoints/best"
+    ).resolve().name
     with np.load(first / "evaluations.npz") as a, np.load(second / "evaluations.npz") as b:
         assert all(np.array_equal(a[key], b[key]) for key in a.files)
     header = [(run / "progress.csv").read_text().splitlines()[0] for run in (first, second)]
@@ -130,7 +135,9 @@ def test_schedule_keeps_the_horizon_of_the_first_total(pendulum_config: Any) -> 
     before = tensors_of(short.checkpoint_path)
     longer = resume(short.run_dir, total_timesteps=40)
     after = tensors_of(longer.checkpoint_path)
-    moved = [k for k in before if k.startswith("networks.actor") and not torch.equal(before[k], after[k])]
+    moved = [
+        k for k in before if k.startswith("networks.actor") and not torch.equal(before[k], after[k])
+    ]
     assert moved == []  # the rate had reached 0 at the first horizon
 
 

@@ -86,7 +86,9 @@ def test_whole_loss_is_both_halves() -> None:
     assert terms["actor_loss"].item() == pytest.approx(-1.4575)
 
 
-def loop_dataset(rows: int, *, terminate_every: int = 0, truncate_every: int = 0) -> TransitionDataset:
+def loop_dataset(
+    rows: int, *, terminate_every: int = 0, truncate_every: int = 0
+) -> TransitionDataset:
     """One state that leads to itself with reward 1."""
     obs = torch.zeros(rows, 1)
     position = torch.arange(1, rows + 1)
@@ -138,7 +140,9 @@ def test_critic_sees_the_smoothed_target_action() -> None:
     terms = critic_loss(algorithm, batch, {"smoothing": torch.full((4, 1), 9.0)}, algorithm.config)
     shifted = (algorithm.target_actor(batch.next_obs) + 0.5).clamp(-1, 1)
     values = algorithm.target_critic(torch.cat([batch.next_obs, shifted], -1)).amin(0)
-    assert terms["target_q_mean"].item() == pytest.approx((1 + 0.99 * values).mean().item(), abs=1e-6)
+    assert terms["target_q_mean"].item() == pytest.approx(
+        (1 + 0.99 * values).mean().item(), abs=1e-6
+    )
 
 
 @pytest.mark.parametrize(("bc_alpha", "best"), [(0.0, 0.0), (50.0, 0.5)])

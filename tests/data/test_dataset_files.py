@@ -206,8 +206,14 @@ def test_a_pt_that_is_no_dict_is_named(tmp_path):
         load(tmp_path / "a.pt")
 
 
-def test_bfloat16_and_old_format_tensors_load(tmp_path, episodes):
+def test_a_path_that_cannot_be_one_is_named():
+    with pytest.raises(DatasetError, match="cannot be read: embedded null byte"):
+        load(Path("a\0.npz"))
+
+
+def test_bfloat16_sparse_and_old_format_tensors_load(tmp_path, episodes):
     fields = {key: torch.from_numpy(value) for key, value in episodes([5]).items()}
+    fields["obs"] = fields["obs"].to_sparse()
     fields["rewards"] = torch.arange(5).bfloat16()
     torch.save(fields, tmp_path / "a.pt", _use_new_zipfile_serialization=False)
     assert load(tmp_path / "a.pt").rewards.tolist() == [0, 1, 2, 3, 4]

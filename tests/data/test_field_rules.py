@@ -60,6 +60,22 @@ def test_dones_alone_are_terminations_and_a_warning_says_so(episodes):
     assert any("dones" in note for note in dataset.notes)
 
 
+def test_dones_alone_do_not_claim_to_mark_every_end(episodes):
+    fields = episodes([4, 3, 2], terminal=[True, False, True])
+    del fields["truncations"]
+    fields["dones"] = fields.pop("terminations")
+    with pytest.warns(UserWarning, match="'dones'"):
+        dataset = TransitionDataset.from_dict(fields)
+    assert dataset.boundaries == "derived"
+    assert dataset.episode_lengths.tolist() == [4, 3, 2]
+    del fields["next_obs"]
+    with (
+        pytest.warns(UserWarning, match="'dones'"),
+        pytest.raises(DatasetError, match="has no 'next_obs'"),
+    ):
+        TransitionDataset.from_dict(fields)
+
+
 def test_dones_beside_terminations_give_the_truncations(episodes):
     fields = episodes([4, 3], terminal=[True, False])
     fields["dones"] = fields.pop("truncations") | fields["terminations"]
@@ -131,6 +147,12 @@ def test_a_sequence_that_just_stops_loses_only_its_last_row(episodes):
     assert len(dataset) == 4
     assert dataset.truncations.sum() == 0
     assert dataset.describe()["open_episode"]
+
+
+def test_sequences_of_single_rows_have_nothing_to_learn_from(episodes):
+    fields = episodes([1, 1, 1])
+    with pytest.raises(DatasetError, match="data has no row with a next observation"):
+        TransitionDataset.from_dict({**fields, "next_obs": None})
 
 
 def test_one_more_observation_than_actions_is_one_episode(episodes):
@@ -231,7 +253,7 @@ def edited(fields, key, row, value):
         (lambda f: {**f, "rewards": ["1"] * 20}, "'rewards' holds type <U1"),
         (lambda f: {**f, "obs": [[1], [1, 2]] * 10}, "'obs' holds Python objects"),
         (lambda f: {**f, "rewards": np.zeros((20, 2))}, "'rewards' must be one number per row"),
-        (lambda f: {**f, "rewards": 1.0}, "'rewards' is a single value"),
+        (lambda f: {**f, "rewards": 1}, "'rewards' is a single value"),
         (lambda f: {**f, "actions": np.full(20, -1)}, "'actions' has -1 at row 0: discrete actions count"),
         (lambda f: {**f, "actions": np.full(20, 1 << 40)}, "too many choices"),
         (lambda f: {**f, "actions": np.zeros((20, 3), int)}, "multi-discrete actions are not supported"),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -9,7 +10,12 @@ import pytest
 import torch
 
 from rl_training.config import DatasetError, OutputError
-from rl_training.data import TransitionDataset, load_transition_dataset, mix_transition_datasets
+from rl_training.data import (
+    TransitionDataset,
+    load_transition_dataset,
+    mix_transition_datasets,
+    packing,
+)
 
 
 @pytest.fixture
@@ -44,6 +50,25 @@ def test_sequences_are_compacted_on_disk_as_in_memory(tmp_path, episodes):
     del fields["next_obs"]
     np.savez(tmp_path / "a.npz", **fields)
     assert mapped(tmp_path / "a.npz").sha256 == TransitionDataset.from_dict(fields).sha256
+
+
+def test_packing_on_disk_holds_only_pieces_in_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(packing, "PIECE_BYTES", 1 << 18)
+    obs = np.random.default_rng(0).standard_normal((50_001, 20)).astype(np.float32)
+    np.savez(
+        tmp_path / "a.npz", obs=obs[:-1], next_obs=obs[1:], actions=obs[1:, :4],
+        rewards=obs[1:, 0], terminations=np.zeros(50_000, bool),
+    )  # fmt: skip
+    size = obs.nbytes * 2
+    del obs
+    tracemalloc.start()
+    try:
+        data = mapped(tmp_path / "a.npz")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert data.boundaries == "derived"
+    assert peak < size / 3
 
 
 def bin_file(cache):

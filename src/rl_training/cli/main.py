@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import click
 import typer
 
 from rl_training.cli import data, doctor, evaluate, predict, show, train
@@ -67,19 +66,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = app(args=words, prog_name="rl-training", standalone_mode=False)
         return int(code or 0)
-    except click.exceptions.Abort:
-        return INTERRUPTED
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
     except RLTrainingError as error:
         return _fail(error, RUN_FAILED if isinstance(error, RunError) else USER_ERROR, debug)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()
         return 0
     except Exception as error:
+        # usage errors: click's, which typer has of its own in later versions, so not by class
+        if hasattr(error, "show") and hasattr(error, "exit_code"):
+            error.show()
+            return int(error.exit_code)
         return _fail(error, RUN_FAILED, debug)
 
 

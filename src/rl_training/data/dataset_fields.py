@@ -98,7 +98,7 @@ class DatasetFields:
     def column_pieces(self, columns: int | slice) -> Iterator[Tensor]:
         """One field of all rows in order, a piece at a time; columns as the layout names them."""
         if columns == self.layout.truncation and len(self._view.cuts):
-            yield from self.truncations.split(piece_rows(1))
+            yield from (rows[:, columns] for rows in self.pieces())
             return
         size = piece_rows(self.layout.width)
         for start in range(0, len(self), size):

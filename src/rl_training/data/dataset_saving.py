@@ -6,7 +6,7 @@ import os
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -40,29 +40,32 @@ def save_fields(dataset: DatasetFields, path: Path) -> None:
         aside.unlink(missing_ok=True)
 
 
-def _fields(dataset: DatasetFields) -> dict[str, tuple[int | slice, np.dtype[Any]]]:
-    """Our field names, their columns and the type they have in a file."""
-    layout = dataset.layout
+class _Field(NamedTuple):
+    """Where a field lies in a row, and what it is in a file."""
+
+    columns: int | slice
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+
+def _fields(dataset: DatasetFields) -> dict[str, _Field]:
+    """By our names."""
+    layout, count = dataset.layout, (len(dataset),)
     number, flag = np.dtype(np.float32), np.dtype(np.bool_)
     action = np.dtype(np.int64) if layout.discrete else number
-    fields: dict[str, tuple[int | slice, np.dtype[Any]]] = {
-        "obs": (layout.obs, number),
-        "actions": (layout.actions.start if layout.discrete else layout.actions, action),
-        "rewards": (layout.reward, number),
-        "next_obs": (layout.next_obs, number),
-        "terminations": (layout.termination, flag),
-        "truncations": (layout.truncation, flag),
+    action_shape = count if layout.discrete else (*count, layout.action_width)
+    fields = {
+        "obs": _Field(layout.obs, number, (*count, layout.obs_dim)),
+        "actions": _Field(layout.actions, action, action_shape),
+        "rewards": _Field(layout.reward, number, count),
+        "next_obs": _Field(layout.next_obs, number, (*count, layout.obs_dim)),
+        "terminations": _Field(layout.termination, flag, count),
+        "truncations": _Field(layout.truncation, flag, count),
     }
     if layout.has_next_actions:
-        where = layout.next_actions
-        fields["next_actions"] = (where.start if layout.discrete else where, action)
-        fields["next_action_valid"] = (layout.next_action_valid, flag)
+        fields["next_actions"] = _Field(layout.next_actions, action, action_shape)
+        fields["next_action_valid"] = _Field(layout.next_action_valid, flag, count)
     return fields
-
-
-def _shape(dataset: DatasetFields, columns: int | slice) -> tuple[int, ...]:
-    rows = len(dataset)
-    return (rows,) if isinstance(columns, int) else (rows, columns.stop - columns.start)
 
 
 def _remarks(dataset: DatasetFields) -> dict[str, str | int]:
@@ -71,22 +74,20 @@ def _remarks(dataset: DatasetFields) -> dict[str, str | int]:
     return {"boundaries": dataset.boundaries, **choices}
 
 
-def _column_pieces(dataset: DatasetFields, name: str) -> Iterator[Array]:
-    columns, dtype = _fields(dataset)[name]
-    for values in dataset.column_pieces(columns):
-        yield np.ascontiguousarray(values.numpy(), dtype=dtype)
+def _pieces(dataset: DatasetFields, field: _Field) -> Iterator[Array]:
+    for values in dataset.column_pieces(field.columns):
+        piece = np.ascontiguousarray(values.numpy(), dtype=field.dtype)
+        yield piece.reshape(len(piece), *field.shape[1:])
 
 
 def _write_npz(dataset: DatasetFields, path: Path) -> None:
-    # One member after the other, because a zip file is written in order.
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-        for name, (columns, dtype) in _fields(dataset).items():
-            header = {"descr": dtype.str, "fortran_order": False,
-                      "shape": _shape(dataset, columns)}  # fmt: skip
+        for name, field in _fields(dataset).items():
+            header = {"descr": field.dtype.str, "fortran_order": False, "shape": field.shape}
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array_header_1_0(member, header)
-                for values in _column_pieces(dataset, name):
-                    member.write(values.data)
+                for piece in _pieces(dataset, field):
+                    member.write(piece.data)
         for name, value in _remarks(dataset).items():
             with archive.open(f"{name}.npy", "w") as member:
                 np.lib.format.write_array(member, np.asarray(value), allow_pickle=False)
@@ -94,13 +95,8 @@ def _write_npz(dataset: DatasetFields, path: Path) -> None:
 
 def _write_pt(dataset: DatasetFields, path: Path) -> None:
     values: dict[str, Any] = dict(_remarks(dataset))
-    for name, (columns, dtype) in _fields(dataset).items():
-        whole = np.empty(_shape(dataset, columns), dtype)
-        written = 0
-        for piece in _column_pieces(dataset, name):
-            whole[written : written + len(piece)] = piece
-            written += len(piece)
-        values[name] = torch.from_numpy(whole)
+    for name, field in _fields(dataset).items():
+        values[name] = torch.from_numpy(_fill(np.empty(field.shape, field.dtype), dataset, field))
     torch.save(values, path)
 
 
@@ -111,13 +107,17 @@ def _write_hdf5(dataset: DatasetFields, path: Path) -> None:
         raise MissingExtraError("writing .hdf5", "h5py", "hdf5") from None
     with h5py.File(path, "w") as file:
         file.attrs.update(_remarks(dataset))
-        for name, (columns, dtype) in _fields(dataset).items():
-            shape = _shape(dataset, columns)
-            array = file.create_dataset(D4RL_NAMES.get(name, name), shape, dtype)
-            written = 0
-            for piece in _column_pieces(dataset, name):
-                array[written : written + len(piece)] = piece
-                written += len(piece)
+        for name, field in _fields(dataset).items():
+            array = file.create_dataset(D4RL_NAMES.get(name, name), field.shape, field.dtype)
+            _fill(array, dataset, field)
+
+
+def _fill(array: Any, dataset: DatasetFields, field: _Field) -> Any:
+    written = 0
+    for piece in _pieces(dataset, field):
+        array[written : written + len(piece)] = piece
+        written += len(piece)
+    return array
 
 
 _WRITERS: dict[str, Callable[[DatasetFields, Path], None]] = {

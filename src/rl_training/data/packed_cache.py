@@ -171,6 +171,6 @@ def _map(place: Path, sidecar: dict[str, Any]) -> PackedRows:
 def _checksum(path: Path) -> str:
     digest = hashlib.sha256()
     with path.open("rb") as file:
-        while piece := file.read(1 << 22):
+        while piece := file.read(1 << 18):
             digest.update(piece)
     return digest.hexdigest()

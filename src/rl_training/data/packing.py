@@ -56,26 +56,9 @@ def pack(source: FieldSource, allocate: Allocate = in_memory) -> PackedRows:
     rows = allocate(kept, plan.layout.width)
     with np.errstate(over="ignore", invalid="ignore"):  # the check finds what overflowed
         packer.fill(rows.numpy())
-    said = source.remarks.get("boundaries")
-    truncations = plan.flags.truncations
-    notes = list(plan.notes)
-    boundaries: Boundaries = "given"
-    if truncations is None:
-        truncations = packer.derived_truncations()
-        boundaries = "derived"
-        if truncations is None:
-            boundaries, truncations = "unknown", np.zeros(plan.length, np.bool_)
-            notes.append("rows do not follow each other: episode boundaries are unknown")
-        else:
-            notes.append(
-                f"derived {int(truncations.sum())} truncations from rows that do not follow on"
-            )
+    boundaries, truncations, note = packer.boundaries()
+    if plan.flags.truncations is None:
         rows[:, plan.layout.truncation] = torch.from_numpy(truncations).float()
-    elif said == "derived":
-        boundaries = "derived"
-        notes.append("truncations were derived from rows that do not follow on")
-    elif said == "unknown":
-        boundaries = "unknown"
     ends = None
     if boundaries != "unknown":
         keep = slice(None) if plan.keep is None else plan.keep
@@ -83,7 +66,8 @@ def pack(source: FieldSource, allocate: Allocate = in_memory) -> PackedRows:
     num_actions, noted = packer.num_actions, source.remarks.get("num_actions")
     if num_actions is not None and isinstance(noted, int):
         num_actions = max(num_actions, noted)  # a choice that no row takes is still a choice
-    return PackedRows(rows, plan.layout, boundaries, ends, num_actions, tuple(notes), source.label)
+    notes = (*plan.notes, note) if note else plan.notes
+    return PackedRows(rows, plan.layout, boundaries, ends, num_actions, notes, source.label)
 
 
 class _Packer:
@@ -94,8 +78,8 @@ class _Packer:
         self.plan = plan
         self.num_actions = 1 if plan.layout.discrete else None
         self._ahead: dict[str, Array] = {}  # first row of the next piece, read early
-        derive = plan.flags.truncations is None
-        self._breaks: Flags | None = np.zeros(plan.length, np.bool_) if derive else None
+        self._derives = plan.flags.truncations is None
+        self._breaks: Flags = np.zeros(plan.length if self._derives else 0, np.bool_)
 
     def fill(self, out: Matrix) -> None:
         plan, size = self.plan, piece_rows(self.plan.layout.width)
@@ -113,7 +97,7 @@ class _Packer:
                 block = block[keep]
                 out[written : written + len(block)] = block
             written += len(block)
-            if self._breaks is not None:
+            if self._derives:
                 first = max(start - 1, 0)
                 layout = plan.layout
                 self._breaks[first : stop - 1] = row_breaks(
@@ -198,13 +182,22 @@ class _Packer:
         self._ahead[name] = both[-1:].copy()
         return both[:-1], both[1:]
 
-    def derived_truncations(self) -> Flags | None:
-        """Non-terminal rows that the next one does not continue; None when most are such."""
-        if self._breaks is None:
-            raise ValueError("truncations were given")
-        open_rows = ~self.plan.flags.terminations
+    def boundaries(self) -> tuple[Boundaries, Flags, str]:
+        """How episode ends are known, the truncations, and what to tell about it."""
+        flags, said = self.plan.flags, self.source.remarks.get("boundaries")
+        if flags.truncations is not None:
+            if said == "unknown":
+                return "unknown", flags.truncations, "episode boundaries are unknown"
+            if said == "derived":
+                return "derived", flags.truncations, "truncations were derived before saving"
+            return "given", flags.truncations, ""
+        open_rows = ~flags.terminations
         truncations: Flags = self._breaks & open_rows
-        return None if 2 * int(truncations.sum()) > int(open_rows.sum()) else truncations
+        count = int(truncations.sum())
+        if 2 * count > int(open_rows.sum()):  # not cut often, but shuffled
+            nowhere = np.zeros(self.plan.length, np.bool_)
+            return "unknown", nowhere, "rows do not follow on: episode boundaries are unknown"
+        return "derived", truncations, f"derived {count} truncations where rows do not follow on"
 
     def _report_nonfinite(self, block: Matrix, start: int) -> None:
         """Name field and row; large numbers can also overflow the sum, and are then fine."""

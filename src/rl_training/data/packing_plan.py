@@ -46,14 +46,14 @@ def plan_packing(source: FieldSource) -> PackingPlan:
     keep = None
     notes = list(flags.notes)
     if one_longer:
-        truncations = flags.truncations
-        flags = EpisodeFlags(
-            flags.terminations, np.zeros(length, np.bool_) if truncations is None else truncations
-        )
+        if flags.truncations is None:
+            flags = EpisodeFlags(flags.terminations, np.zeros(length, np.bool_))
     elif "next_obs" not in infos:
         if flags.truncations is None:
             raise missing_field("next_obs", names, source.label)
-        keep, flags = _flatten(flags, source.label)
+        keep, flags = _flatten(flags.terminations, flags.truncations)
+        if not keep.any():
+            raise DatasetError(f"{source.label} has no row with a next observation")
         dropped = int((~keep).sum())
         notes.append(f"next_obs is the next row's obs; dropped {dropped} rows that have none")
         layout = layout.with_next_actions()
@@ -124,16 +124,11 @@ def _read_flags(source: FieldSource, names: FieldNames, length: int) -> EpisodeF
     return flags
 
 
-def _flatten(flags: EpisodeFlags, label: str) -> tuple[Flags, EpisodeFlags]:
+def _flatten(terminations: Flags, truncations: Flags) -> tuple[Flags, EpisodeFlags]:
     """D4RL's sequences: a row cut off here has the next episode's first row after it."""
-    terminations, truncations = flags.terminations, flags.truncations
-    if truncations is None:
-        raise ValueError("sequences need truncations")
     keep = terminations | ~truncations
     keep[-1] = terminations[-1]
-    if not keep.any():
-        raise DatasetError(f"{label} has no row with a next observation")
     # A dropped cut moves to the row before it, which now ends the episode.
     moved = truncations.copy()
     moved[:-1] |= (truncations & ~keep)[1:] & ~terminations[:-1]
-    return keep, EpisodeFlags(terminations, moved & keep, flags.notes)
+    return keep, EpisodeFlags(terminations, moved & keep)

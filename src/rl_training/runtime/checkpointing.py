@@ -142,6 +142,8 @@ def find_checkpoint(path: str | Path) -> Path:
         raise CheckpointError(f"{path} is a file; a checkpoint is a directory")
     if (given / "manifest.json").exists():
         return given.resolve()
+    if any(given.glob("*.safetensors")):
+        raise _damaged(given, "manifest.json is missing")
     checkpoints = given if given.name == "checkpoints" else given / "checkpoints"
     last = checkpoints / "last"
     if last.exists():
