@@ -1,0 +1,156 @@
+"""What users import and the life of a managed algorithm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import rl_training
+from rl_training import BC, TD3BC, TrainConfig
+from rl_training.config import EnvError, OutputError, RunError
+from rl_training.data import TransitionDataset
+from tests.conftest import make_fields
+from tests.test_resume import tensors_of
+
+SURFACE = {
+    "rl_training": ["BC", "TD3BC", "TrainConfig"],
+    "rl_training.api": ["BC", "TD3BC", "train", "evaluate", "predict"],
+    "rl_training.algorithms": [
+        "BC", "TD3BC", "BCAlgorithm", "TD3BCAlgorithm", "bc_loss", "td3_bc_loss",
+        "td3_bc_critic_loss", "td3_bc_actor_loss",
+    ],
+    "rl_training.models": ["MLPTD3Model"],
+    "rl_training.data": ["TransitionDataset", "load_transition_dataset", "mix_transition_datasets"],
+    "rl_training.envs": [
+        "make_env", "make_vector_env", "RewardTransformConfig", "RewardScaleWrapper",
+        "RewardShiftWrapper", "RewardClipWrapper", "apply_reward_wrappers",
+    ],
+    "rl_training.runtime": [
+        "TrainerState", "TrainResult", "Callback", "CallbackList", "EarlyStoppingConfig",
+        "EarlyStoppingCallback", "build_control_callbacks", "train", "resume",
+        "evaluate_checkpoint", "predict_checkpoint", "train_bc", "train_td3_bc",
+    ],
+    "rl_training.experiment": [
+        "AlgorithmSpec", "get_algorithm_spec", "list_algorithm_specs", "register_algorithm",
+        "ExperimentManager", "load_config", "TrainConfig",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("module", SURFACE)
+def test_public_names_are_importable(module: str) -> None:
+    imported = __import__(module, fromlist=["_"])
+    for name in SURFACE[module]:
+        assert getattr(imported, name) is not None
+    with pytest.raises(AttributeError, match="Nonsense"):
+        _ = imported.Nonsense
+
+
+def test_dir_lists_the_managed_classes() -> None:
+    assert {"BC", "TD3BC", "TrainConfig"} <= set(dir(rl_training))
+
+
+def test_life_of_a_managed_algorithm(pendulum_config: Any, tmp_path: Path) -> None:
+    algorithm = TD3BC(pendulum_config())
+    result = algorithm.learn()
+    assert result.run_dir.is_dir()
+    assert result.checkpoint_path.is_dir()
+    assert result.stop_reason == "total_timesteps"
+    assert result.metrics["eval/return_mean"] < 0
+    scores = algorithm.evaluate(num_episodes=2)
+    assert scores["eval/length_mean"] == 30
+    obs = np.array([1.0, 0.0, 0.0])
+    action = algorithm.predict(obs)
+    assert action.shape == (1,)
+    assert algorithm.predict(np.stack([obs, obs])).shape == (2, 1)
+    saved = algorithm.save(tmp_path / "policy")
+    again = TD3BC.load(saved)
+    assert np.array_equal(again.predict(obs), action)
+    assert again.evaluate(num_episodes=2) == scores
+    assert again.learn().stop_reason == "total_timesteps"  # nothing left to do
+    longer = again.learn(total_timesteps=50)
+    assert longer.checkpoint_path.name == "step_50"
+    assert algorithm.save(tmp_path / "policy") == saved  # replaces a checkpoint
+
+
+def test_saved_policy_resumes_exactly(pendulum_config: Any, tmp_path: Path) -> None:
+    whole = TD3BC(pendulum_config(total_timesteps=60)).learn()
+    half = TD3BC(pendulum_config(total_timesteps=30))
+    half.learn()
+    half.save(tmp_path / "elsewhere" / "policy")
+    result = TD3BC.load(tmp_path / "elsewhere" / "policy").learn(total_timesteps=60)
+    expected, found = tensors_of(whole.checkpoint_path), tensors_of(result.checkpoint_path)
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+def test_learning_again_goes_on(pendulum_config: Any) -> None:
+    algorithm = TD3BC(pendulum_config())
+    first = algorithm.learn(total_timesteps=20)
+    second = algorithm.learn(total_timesteps=40)
+    assert second.run_dir == first.run_dir
+    whole = TD3BC(pendulum_config()).learn()
+    expected, found = tensors_of(whole.checkpoint_path), tensors_of(second.checkpoint_path)
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+def test_wrong_algorithm_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="is 'bc', but TD3BC trains 'td3_bc'"):
+        TD3BC(TrainConfig(algo="bc"))
+    with pytest.raises(ValueError, match="this trains 'bc'"):
+        rl_training.runtime.train_bc(TrainConfig(algo="td3_bc"))
+
+
+@pytest.mark.parametrize("verb", ["evaluate", "predict", "save"])
+def test_verbs_before_learning_say_what_to_call(verb: str, tmp_path: Path) -> None:
+    algorithm = BC(TrainConfig(algo="bc"))
+    arguments = {"evaluate": (), "predict": ([0.0],), "save": (tmp_path / "x",)}[verb]
+    with pytest.raises(RunError, match=rf"call learn\(\) or BC.load\(path\) before {verb}"):
+        getattr(algorithm, verb)(*arguments)
+
+
+def test_own_data_and_no_environment(tmp_path: Path) -> None:
+    dataset = TransitionDataset.from_dict(make_fields())
+    config = TrainConfig(
+        algo="bc", total_timesteps=20, output_dir=str(tmp_path), algo_kwargs={"hidden_sizes": [8]}
+    )
+    algorithm = BC(config)
+    result = algorithm.learn(dataset=dataset)
+    assert algorithm.predict(np.zeros(3)).shape == (2,)
+    with pytest.raises(EnvError, match="--env"):
+        algorithm.evaluate()
+    again = BC.load(result.run_dir)
+    assert again.learn(dataset=dataset, total_timesteps=30).checkpoint_path.name == "step_30"
+
+
+def test_save_does_not_overwrite_what_is_no_checkpoint(small_config: Any, tmp_path: Path) -> None:
+    algorithm = TD3BC(small_config())
+    algorithm.learn()
+    (tmp_path / "thesis").mkdir()
+    with pytest.raises(OutputError, match="not a checkpoint"):
+        algorithm.save(tmp_path / "thesis")
+
+
+def test_from_config_takes_overrides() -> None:
+    algorithm = TD3BC.from_config("td3_bc/pendulum", seed=3, tau=0.02)
+    assert algorithm.config.seed == 3
+    assert algorithm.config.groups.algorithm.model_dump()["tau"] == 0.02
+
+
+def test_seeds_make_different_runs_and_the_same_seed_the_same(pendulum_config: Any) -> None:
+    runs = [TD3BC(pendulum_config(seed=seed)).learn() for seed in (1, 1, 2)]
+    first, same, other = (tensors_of(run.checkpoint_path) for run in runs)
+    assert all(torch.equal(first[name], same[name]) for name in first)
+    assert not torch.equal(first["networks.actor.net.layers.0.weight"],
+                           other["networks.actor.net.layers.0.weight"])  # fmt: skip
+
+
+def test_evaluating_and_logging_never_move_training(pendulum_config: Any) -> None:
+    busy = TD3BC(pendulum_config(log_interval=1, algo_kwargs={"eval_interval": 1})).learn()
+    quiet = TD3BC(pendulum_config(eval_episodes=0, log_interval=1000)).learn()
+    expected, found = tensors_of(busy.checkpoint_path), tensors_of(quiet.checkpoint_path)
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    assert "eval/return_mean" not in quiet.metrics

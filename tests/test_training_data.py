@@ -1,0 +1,107 @@
+"""From the dataset options to the batches that a learner sees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rl_training.data import TransitionDataset
+from rl_training.runtime import build_offline_dataset, train
+from rl_training.runtime.datasets import prepare
+from tests.conftest import make_fields
+from tests.test_resume import tensors_of
+
+
+def prepared(config: Any) -> Any:
+    return prepare(config, build_offline_dataset(config))
+
+
+def test_rewards_are_normalised_then_scaled_shifted_and_clipped(small_config: Any) -> None:
+    options = {"normalize_rewards": True, "reward_scale": 2.0, "reward_shift": -1.0,
+               "reward_clip_max": 5.0}  # fmt: skip
+    config = small_config(algo_kwargs=options)
+    raw = build_offline_dataset(config)
+    returns = raw.episode_returns
+    scale = 1000 / (returns.max() - returns.min())
+    data = prepared(config)
+    assert data.reward_scale == pytest.approx(scale)
+    expected = np.minimum(raw.rewards.numpy() * scale * 2 - 1, 5)
+    np.testing.assert_allclose(data.learning.rewards.numpy(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_observations_are_normalised_by_default_where_the_paper_does(small_config: Any) -> None:
+    data = prepared(small_config())
+    assert data.normalizer is not None
+    assert data.learning.obs.mean(0).abs().max() < 1e-5
+    std = data.raw.obs.double().std(0, correction=0) + 1e-3
+    torch.testing.assert_close(data.normalizer.std, std.float())
+    assert prepared(small_config(algo_kwargs={"normalize_observations": False})).normalizer is None
+
+
+def test_actions_are_learned_in_the_unit_box(small_config: Any) -> None:
+    data = prepared(small_config())
+    assert data.learning.actions.amin(0).tolist() == pytest.approx([-1, -1])
+    assert data.learning.actions.amax(0).tolist() == pytest.approx([1, 1])
+    wider = prepared(small_config(algo_kwargs={"action_low": -2, "action_high": 2}))
+    torch.testing.assert_close(wider.learning.actions, wider.raw.actions / 2)
+
+
+def test_clipped_actions_end_at_the_bounds(small_config: Any) -> None:
+    options = {"action_low": -0.5, "action_high": 0.5, "clip_actions": True}
+    actions = prepared(small_config(algo_kwargs=options)).learning.actions
+    assert actions.amin().item() == -1
+    assert actions.amax().item() == 1
+
+
+def test_constant_action_dimension_is_harmless(tmp_path: Path, small_config: Any) -> None:
+    fields = make_fields()
+    fields["actions"][:, 1] = 0.7
+    np.savez(tmp_path / "log.npz", **fields)
+    result = train(small_config())
+    from rl_training import TD3BC
+
+    action = TD3BC.load(result.run_dir).predict(np.zeros(3))
+    assert action[1] == pytest.approx(0.7)
+
+
+def test_top_fraction_keeps_the_best_episodes(small_config: Any) -> None:
+    everything = build_offline_dataset(small_config("bc"))
+    best = build_offline_dataset(small_config("bc", algo_kwargs={"top_fraction": 0.1}))
+    expected = np.sort(everything.episode_returns)[-2:]
+    np.testing.assert_allclose(np.sort(best.episode_returns), expected, rtol=1e-6)
+
+
+def test_mixture_is_sampled_by_weight(tmp_path: Path, small_config: Any) -> None:
+    parts = []
+    for name, reward, rows in (("one", 1.0, 40), ("two", 2.0, 400)):
+        fields = {**make_fields(rows), "rewards": np.full(rows, reward, np.float32)}
+        np.savez(tmp_path / f"{name}.npz", **fields)
+        parts.append({"kind": "npz", "path": str(tmp_path / f"{name}.npz"), "weight": 3.0 - reward})
+    config = small_config(
+        algo_kwargs={"dataset_kind": None, "dataset_path": None, "dataset_mix": parts}
+    )
+    batch = build_offline_dataset(config).sample(20_000, generator=torch.Generator().manual_seed(0))
+    assert (batch.rewards == 1).float().mean().item() == pytest.approx(2 / 3, abs=0.02)
+    result = train(config)
+    assert result.stop_reason == "total_timesteps"
+
+
+def test_memory_mapped_training_is_the_same_training(small_config: Any) -> None:
+    in_memory = train(small_config())
+    mapped = train(small_config(algo_kwargs={"dataset_in_memory": False}))
+    expected, found = tensors_of(in_memory.checkpoint_path), tensors_of(mapped.checkpoint_path)
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+def test_log_and_environment_in_other_units_of_reward(pendulum_config: Any) -> None:
+    """Random data comes through the training wrappers; its rewards are the shaped ones."""
+    shaped = {"max_episode_steps": 30, "wrappers": {"reward": {"scale": 0.1}}}
+    plain = build_offline_dataset(pendulum_config())
+    scaled = build_offline_dataset(pendulum_config(env_kwargs=shaped))
+    torch.testing.assert_close(scaled.rewards, plain.rewards * 0.1)
+    assert isinstance(plain, TransitionDataset)
+    assert plain.next_actions is not None
