@@ -58,6 +58,7 @@ def test_every_problem_is_in_one_message() -> None:
         ("learning_rate_schedule", {"actr": "linear"}, "no such network"),
         ("regime", "online", "does not train online"),
         ("early_stopping", 3, "expected a mapping"),
+        ("early_stopping", {"metric": "eval/return_men"}, "did you mean 'eval/return_mean'?"),
         ("dataset_mix", [], "at least one"),
         ("top_fraction", 0.0, "must be > 0"),
         ("reward_scale", 0.0, "must not be 0"),

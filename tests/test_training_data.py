@@ -105,3 +105,14 @@ def test_log_and_environment_in_other_units_of_reward(pendulum_config: Any) -> N
     torch.testing.assert_close(scaled.rewards, plain.rewards * 0.1)
     assert isinstance(plain, TransitionDataset)
     assert plain.next_actions is not None
+
+
+def test_normalised_log_for_a_wider_environment_is_remarked_on(
+    pendulum_config: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fields = make_fields(action_dim=1)
+    fields["actions"][:2] = [[-0.99], [0.99]]
+    np.savez(tmp_path / "log.npz", **fields)
+    options = {"dataset_kind": "npz", "dataset_path": str(tmp_path / "log.npz"), "dataset_size": None}
+    prepared(pendulum_config(algo_kwargs=options))
+    assert "--scale-actions" in caplog.text

@@ -33,6 +33,7 @@ def td3_bc_critic_loss(*, q_values: Tensor, target_q: Tensor) -> Terms:
     return {
         "critic_loss": ensemble_mse(q_values, target_q),
         "q_mean": q_values.mean((-2, -1)),
+        "q_max": q_values.amax((-2, -1)),
         "target_q_mean": target_q.mean(-1),
     }
 

@@ -82,15 +82,26 @@ def _against_bounds(
             scale if unit else "clip the actions to the bounds, or correct the bounds",
         )  # fmt: skip
         return
-    wider = (low < -1.05) & (high > 1.05)
-    fills_unit = (largest > 0.9) & (smallest < -0.9)
-    if unit and wider.any() and fills_unit[wider].all():
-        column = int(wider.argmax())
+    if looks_normalised(smallest, largest, low, high):
+        column = int((high > 1.05).argmax())
         yield Finding(
             "warning", "normalised-actions",
             f"actions span [-1, 1], but the bounds of column {column} are "
             f"[{low[column]:g}, {high[column]:g}]: they look normalised", None, scale,
         )  # fmt: skip
+
+
+def looks_normalised(
+    smallest: npt.NDArray[np.floating],
+    largest: npt.NDArray[np.floating],
+    low: npt.NDArray[np.floating],
+    high: npt.NDArray[np.floating],
+) -> bool:
+    """Whether actions fill [-1, 1] where the bounds are wider: a log in the policy's own units."""
+    unit = (smallest >= -1).all() and (largest <= 1).all()
+    wider = (low < -1.05) & (high > 1.05)
+    fills_unit = (largest > 0.9) & (smallest < -0.9)
+    return bool(unit and wider.any() and fills_unit[wider].all())
 
 
 def _saturation(data: Columns, bounds: Bounds, *, known: bool) -> Iterator[Finding]:

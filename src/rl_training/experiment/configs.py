@@ -60,7 +60,9 @@ def parse_assignments(words: Iterable[str]) -> dict[str, Any]:
         key, separator, value = word.partition("=")
         if not separator or not key:
             raise ConfigError(f"{word!r} is not an override; write key=value")
-        parsed[key.strip()] = parse_yaml(value, f"the value of {key}")
+        if key in parsed:
+            raise ConfigError(f"{key} is given twice")
+        parsed[key] = parse_yaml(value, f"the value of {key}")
     return parsed
 
 

@@ -11,7 +11,7 @@ from rl_training.config import ConfigError
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.entry import train
 from rl_training.runtime.train_config import TrainConfig
-from rl_training.runtime.trainer import TrainResult
+from rl_training.runtime.trainer import INTERRUPTED, TrainResult
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,12 @@ class ExperimentManager:
         """One result per seed; `callbacks` makes fresh ones for each run."""
         if not seeds or len(set(seeds)) != len(seeds):
             raise ConfigError(f"seeds must be distinct and at least one, got {list(seeds)}")
-        configs = [self.config.replace(seed=seed) for seed in seeds]
-        return [train(config, callbacks=callbacks(config)) for config in configs]
+        results = []
+        for config in [self.config.replace(seed=seed) for seed in seeds]:
+            results.append(train(config, callbacks=callbacks(config)))
+            if results[-1].stop_reason == INTERRUPTED:
+                break  # Ctrl-C means all of it
+        return results
 
     @staticmethod
     def summary(results: Sequence[TrainResult]) -> dict[str, tuple[float, float]]:

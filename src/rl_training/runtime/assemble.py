@@ -67,8 +67,9 @@ def build_algorithm(config: TrainConfig, spec: ProblemSpec) -> Algorithm[Any]:
 
 
 def load_policy(checkpoint: Checkpoint, config: TrainConfig) -> Policy:
-    """The policy of a checkpoint, without data or environment."""
-    algorithm = build_algorithm(config, ProblemSpec.from_dict(checkpoint.manifest["spec"]))
+    """The policy of a checkpoint, without data or environment, on any machine."""
+    spec = ProblemSpec.from_dict(checkpoint.manifest["spec"])
+    algorithm = build_algorithm(config.replace(device="cpu"), spec)
     algorithm.load_networks(checkpoint.tensors)
     algorithm.update_count = checkpoint.manifest["algorithm"]["update_count"]
     seed = stream_seed(config.seed, "evaluation")
@@ -110,25 +111,23 @@ class Run:
         self.state.run_dir = run_dir
         threads = torch.get_num_threads()
         torch.set_num_threads(controls.torch_threads)
+        writer = MetricsWriter(run_dir, controls.tensorboard)
+        trainer = Trainer(self.experience, self.state)
+        interrupt = InterruptCallback()
+        trainer.callbacks = self._callbacks(trainer, writer, evaluator, interrupt)
         try:
-            writer = MetricsWriter(run_dir, controls.tensorboard)
-            trainer = Trainer(self.experience, self.state)
-            interrupt = InterruptCallback()
-            trainer.callbacks = self._callbacks(trainer, writer, evaluator, interrupt)
             if self.checkpoint is not None:
                 trainer.callbacks.load_state_dict(self.checkpoint.manifest["callbacks"])
                 writer.cut_back(self.checkpoint.manifest["metrics_position"], self.checkpoint.step)
             with interrupt.listening():
                 trainer.run()
-            writer.close()
         except BaseException:
             if is_new and not step_directories(run_dir / "checkpoints"):
                 shutil.rmtree(run_dir)  # nothing in it is worth keeping
             raise
         finally:
             torch.set_num_threads(threads)
-            if evaluator is not None:
-                evaluator.close()
+            trainer.callbacks.close()
         last = find_checkpoint(run_dir)
         return TrainResult(run_dir, last, dict(writer.latest), self.state.stop_reason)
 

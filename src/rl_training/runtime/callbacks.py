@@ -30,6 +30,9 @@ class Callback:
     def on_train_end(self, state: TrainerState) -> None:
         """After the last tick, whatever ended the run."""
 
+    def close(self) -> None:
+        """Last of all, also after an error: release what is open."""
+
     def state_dict(self) -> dict[str, Any]:
         """JSON-able values."""
         return {}
@@ -71,6 +74,10 @@ class CallbackList(Callback):
     def on_train_end(self, state: TrainerState) -> None:
         for hook in self._by_hook["on_train_end"]:
             hook(state)
+
+    def close(self) -> None:
+        for callback in self.callbacks:
+            callback.close()
 
     def state_dict(self) -> dict[str, Any]:
         return {key: callback.state_dict() for key, callback in self._named()}

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
 
-from rl_training.config import ConfigError, Options, Problem, RunError, option
+from rl_training.config import ConfigError, Options, Problem, RunError, option, suggest
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.schedules import ScheduleConfig, ScheduleKind, factor
 
@@ -25,6 +25,15 @@ def metric_key(name: str) -> str:
     return name
 
 
+EVALUATION_METRICS = (
+    "eval/return_mean",
+    "eval/return_std",
+    "eval/length_mean",
+    "eval/success_rate",
+    "eval/shaped_return_mean",
+)
+
+
 class EarlyStoppingConfig(Options):
     metric: str = option("eval/return_mean", "the evaluation metric to watch")
     mode: Literal["max", "min"] = option("max", "whether larger or smaller is better")
@@ -32,6 +41,16 @@ class EarlyStoppingConfig(Options):
     min_delta: float = option(0.0, "change that counts as an improvement", ge=0)
     min_steps: int = option(0, "no stopping before this step", ge=0)
     target_value: float | None = option(None, "stop as soon as the metric reaches this")
+
+    @field_validator("metric")
+    @classmethod
+    def _is_measured(cls, name: str) -> str:
+        key = metric_key(name)
+        if key not in EVALUATION_METRICS and not key.startswith("train/"):
+            known = ", ".join(EVALUATION_METRICS)
+            hint = suggest(key, EVALUATION_METRICS) or f" (known: {known}, train/<loss>)"
+            raise ValueError(f"{name!r} is not measured{hint}")
+        return name
 
 
 class EarlyStoppingCallback(Callback):

@@ -10,6 +10,7 @@ import numpy as np
 
 from rl_training.algorithms.registry import AlgorithmSpec, list_algorithm_specs
 from rl_training.config import ConfigError, DatasetError, EnvError, Problem
+from rl_training.data.action_rules import looks_normalised
 from rl_training.data.dataset_config import DatasetChoice, DatasetConfig
 from rl_training.data.dataset_loaders import load_transition_dataset
 from rl_training.data.normalizers import ObservationNormalizer
@@ -190,6 +191,12 @@ def _check_bounds(dataset: TransitionDataset, spec: ProblemSpec, options: Datase
     slack = 1e-4 * (high - low) + 1e-6  # rounding of a log is not a wrong unit
     measured_low, measured_high = _action_range(dataset)
     if np.all(measured_low >= low - slack) and np.all(measured_high <= high + slack):
+        if looks_normalised(measured_low, measured_high, low, high):
+            log.warning(
+                "the actions of %s fill [-1, 1], but the bounds are %s .. %s: if the log is "
+                "normalised, rescale it with `rl-training data convert --scale-actions`",
+                dataset.source, _short(low), _short(high),
+            )  # fmt: skip
         return
     actions = dataset.actions.numpy()
     outside = np.any((actions < low - slack) | (actions > high + slack), axis=1)
@@ -209,11 +216,9 @@ def _action_range(dataset: TransitionDataset) -> tuple[Any, Any]:
 def _bound(given: Any, measured: Any, key: str, width: int) -> Any:
     if given is None:
         return measured
-    values = (
-        np.broadcast_to(np.asarray(given, dtype=float), (width,))
-        if np.ndim(given) == 0
-        else (np.asarray(given, dtype=float))
-    )
+    values = np.asarray(given, dtype=float)
+    if values.ndim == 0:
+        values = np.broadcast_to(values, (width,))
     if values.shape != (width,):
         message = f"has {len(values)} entries, but actions have {width}"
         raise ConfigError([Problem(("algo_kwargs", key), message)])

@@ -143,6 +143,9 @@ class EvaluationCallback(Callback):
         if self.evaluated_at != state.global_step and state.stop_reason != INTERRUPTED:
             self.evaluate(state)
 
+    def close(self) -> None:
+        self.evaluator.close()
+
     def state_dict(self) -> dict[str, Any]:
         return {"evaluated_at": self.evaluated_at}
 

@@ -170,6 +170,9 @@ class LoggingCallback(Callback):
         if self._pending or self._sums:
             self.writer.write(state, self._averages(state))
 
+    def close(self) -> None:
+        self.writer.close()
+
     def state_dict(self) -> dict[str, Any]:
         pending = [{key: value.item() for key, value in terms.items()} for terms in self._pending]
         for terms in pending:

@@ -66,7 +66,8 @@ class ProgressCallback(Callback):
             spread = metrics["eval/return_std"]
             self._line(state, f"return {self._score} ± {spread:.1f}")
 
-    def on_train_end(self, state: TrainerState) -> None:
+    def close(self) -> None:
+        """Give the terminal its cursor back."""
         if self._bar is not None:
             self._bar.stop()
 
