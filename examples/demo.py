@@ -61,8 +61,7 @@ def print_table(behaviour: float, scores: dict[str, list[Score]]) -> None:
 
 
 def print_next_steps(scores: dict[str, list[Score]]) -> None:
-    print("\nRun directories")
-    print(*(f"  {score.run_dir}" for found in scores.values() for score in found), sep="\n")
+    print("\nRuns", *(f"  {s.run_dir}" for runs in scores.values() for s in runs), sep="\n")
     run = scores["td3_bc/pendulum"][0].run_dir
     beside = Path(sys.executable).with_name("rl-training")
     command = "rl-training" if shutil.which("rl-training") else str(beside)

@@ -58,7 +58,9 @@ def test_returns_are_raw_and_shaped_returns_are_extra(policy: Policy) -> None:
         "eval/return_mean": 10.0, "eval/return_std": 0.0, "eval/length_mean": 5.0,
         "eval/shaped_return_mean": 1.25,
     }  # fmt: skip
-    assert "eval/shaped_return_mean" not in Evaluator(policy, "TestScripted-v0", {}).run([0]).metrics()
+    assert (
+        "eval/shaped_return_mean" not in Evaluator(policy, "TestScripted-v0", {}).run([0]).metrics()
+    )
 
 
 @pytest.mark.parametrize(("success", "rate"), [(True, 1.0), (False, 0.0)])

@@ -113,6 +113,10 @@ def test_normalised_log_for_a_wider_environment_is_remarked_on(
     fields = make_fields(action_dim=1)
     fields["actions"][:2] = [[-0.99], [0.99]]
     np.savez(tmp_path / "log.npz", **fields)
-    options = {"dataset_kind": "npz", "dataset_path": str(tmp_path / "log.npz"), "dataset_size": None}
+    options = {
+        "dataset_kind": "npz",
+        "dataset_path": str(tmp_path / "log.npz"),
+        "dataset_size": None,
+    }
     prepared(pendulum_config(algo_kwargs=options))
     assert "--scale-actions" in caplog.text

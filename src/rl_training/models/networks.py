@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 NumpyFunction = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
@@ -26,7 +25,7 @@ class MLP(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         *hidden, last = self.layers
         for layer in hidden:
-            x = F.relu(layer(x))
+            x = layer(x).relu_()
         return last(x)
 
     def as_numpy(self) -> NumpyFunction:
@@ -58,35 +57,44 @@ class MLP(nn.Module):
 
 
 class EnsembleMLP(nn.Module):
-    """`members` scalar-valued MLPs that share an input; parameters have the member axis first."""
+    """`members` scalar-valued MLPs that share an input; parameters have the member axis first.
+
+    Hidden weights are (members, in, out), hidden biases (members, 1, out). The last layer has one
+    output and is a multiply-sum, since bmm is slow for it: weight (members, 1, in), bias
+    (members, 1).
+    """
 
     def __init__(self, members: int, in_dim: int, hidden_sizes: Sequence[int]) -> None:
         super().__init__()
         self.members = members
-        sizes = (in_dim, *hidden_sizes, 1)
         self.weights = nn.ParameterList()
         self.biases = nn.ParameterList()
-        for fan_in, fan_out in pairwise(sizes):
-            # fan_in is that of one member: kaiming on the 3-D tensor would take a wrong one
-            bound = 1 / math.sqrt(fan_in)
-            weight = torch.empty(members, fan_in, fan_out).uniform_(-bound, bound)
-            self.weights.append(nn.Parameter(weight))
-            self.biases.append(
-                nn.Parameter(torch.empty(members, 1, fan_out).uniform_(-bound, bound))
-            )
+        for fan_in, fan_out in pairwise((in_dim, *hidden_sizes)):
+            self._add_layer(fan_in, (members, fan_in, fan_out), (members, 1, fan_out))
+        fan_in = (in_dim, *hidden_sizes)[-1]
+        self._add_layer(fan_in, (members, 1, fan_in), (members, 1))
+
+    def _add_layer(self, fan_in: int, weight: Sequence[int], bias: Sequence[int]) -> None:
+        # fan_in is that of one member: kaiming on the 3-D tensor would take a wrong one
+        bound = 1 / math.sqrt(fan_in)
+        self.weights.append(nn.Parameter(torch.empty(*weight).uniform_(-bound, bound)))
+        self.biases.append(nn.Parameter(torch.empty(*bias).uniform_(-bound, bound)))
 
     def forward(self, x: Tensor) -> Tensor:
         """Values of every member, (members, batch), for inputs (batch, in)."""
         x = x.expand(self.members, *x.shape)
-        *hidden, (last_weight, last_bias) = zip(self.weights, self.biases, strict=True)
+        *hidden, (last_weight, last_bias) = self._layers()
         for weight, bias in hidden:
-            x = F.relu(torch.baddbmm(bias, x, weight))
-        # one output column: a multiply-sum, since bmm is far slower for it
-        return (x * last_weight.mT).sum(-1) + last_bias[:, 0]
+            x = torch.baddbmm(bias, x, weight).relu_()
+        return (x * last_weight).sum(-1) + last_bias
 
     def member(self, index: int, x: Tensor) -> Tensor:
         """Values of one member alone, (batch,)."""
-        *hidden, (last_weight, last_bias) = zip(self.weights, self.biases, strict=True)
+        *hidden, (last_weight, last_bias) = self._layers()
         for weight, bias in hidden:
-            x = F.relu(torch.addmm(bias[index], x, weight[index]))
-        return torch.mv(x, last_weight[index, :, 0]) + last_bias[index, 0, 0]
+            x = torch.addmm(bias[index], x, weight[index]).relu_()
+        return torch.addmv(last_bias[index], x, last_weight[index, 0])
+
+    def _layers(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Weight and bias of each layer; going through ParameterList costs ten times as much."""
+        return zip(self.weights._parameters.values(), self.biases._parameters.values(), strict=True)  # type: ignore[arg-type]

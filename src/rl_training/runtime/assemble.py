@@ -105,13 +105,24 @@ class Run:
     checkpoint: Checkpoint | None = None  # what it goes on from
 
     def execute(self) -> TrainResult:
-        controls = self.config.groups.controls
         evaluator = self._evaluator()
         run_dir, is_new = self._open_run_dir()
         self.state.run_dir = run_dir
         threads = torch.get_num_threads()
-        torch.set_num_threads(controls.torch_threads)
-        writer = MetricsWriter(run_dir, controls.tensorboard)
+        torch.set_num_threads(self.config.groups.controls.torch_threads)
+        try:
+            writer = self._train(run_dir, evaluator)
+        except BaseException:
+            if is_new and not step_directories(run_dir / "checkpoints"):
+                shutil.rmtree(run_dir)  # nothing in it is worth keeping
+            raise
+        finally:
+            torch.set_num_threads(threads)
+        last = find_checkpoint(run_dir)
+        return TrainResult(run_dir, last, dict(writer.latest), self.state.stop_reason)
+
+    def _train(self, run_dir: Path, evaluator: Evaluator | None) -> MetricsWriter:
+        writer = MetricsWriter(run_dir, self.config.groups.controls.tensorboard)
         trainer = Trainer(self.experience, self.state)
         interrupt = InterruptCallback()
         trainer.callbacks = self._callbacks(trainer, writer, evaluator, interrupt)
@@ -121,15 +132,9 @@ class Run:
                 writer.cut_back(self.checkpoint.manifest["metrics_position"], self.checkpoint.step)
             with interrupt.listening():
                 trainer.run()
-        except BaseException:
-            if is_new and not step_directories(run_dir / "checkpoints"):
-                shutil.rmtree(run_dir)  # nothing in it is worth keeping
-            raise
         finally:
-            torch.set_num_threads(threads)
             trainer.callbacks.close()
-        last = find_checkpoint(run_dir)
-        return TrainResult(run_dir, last, dict(writer.latest), self.state.stop_reason)
+        return writer
 
     def save(self, directory: Path, callbacks: Callback | None, position: int = 0) -> None:
         """Everything that this run is, as a checkpoint."""
