@@ -8,7 +8,7 @@ branches on no data, so that one source serves every stepper.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import (
     Annotated,
@@ -88,7 +88,7 @@ class FusedAdam(torch.optim.Adam):
         super().__init__(parameters, lr=lr, fused=True)
 
     @torch.no_grad()
-    def apply(self, gradients: Sequence[Tensor]) -> None:
+    def apply(self, gradients: tuple[Tensor, ...]) -> None:
         """One step; the gradients are in the order of the parameters."""
         (group,) = self.param_groups
         parameters = group["params"]

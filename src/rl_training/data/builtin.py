@@ -118,6 +118,13 @@ def _pendulum_torque(obs: NDArray[Any]) -> float:
     return max(-1.7, min(1.7, torque))
 
 
+def _fold(torque: float) -> float:
+    """Into [-2, 2] by reflection: clipped noise would pile up on the bounds."""
+    if abs(torque) > 2.0:
+        torque = math.copysign(4.0, torque) - torque
+    return max(-2.0, min(2.0, torque))
+
+
 def _pendulum(episodes: int, levels: Sequence[tuple[float, float]], seed: int) -> Rows:
     """Whole episodes, taking the levels (share of random actions, noise) in turn."""
     env = gym.make("Pendulum-v1")
@@ -132,15 +139,15 @@ def _pendulum(episodes: int, levels: Sequence[tuple[float, float]], seed: int) -
             if rng.random() < random_share:
                 torque = rng.uniform(-2.0, 2.0)
             else:
-                torque = _pendulum_torque(obs) + noise * rng.standard_normal()
-            return np.array([max(-2.0, min(2.0, torque))], np.float32)
+                torque = _fold(_pendulum_torque(obs) + noise * rng.standard_normal())
+            return np.array([torque], np.float32)
 
         parts.append(roll_out(env, act, 200, seed=seed + episode))
     env.close()
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-_MIXED_LEVELS = [(share, 0.25) for share in (0.8, 0.6, 0.55, 0.45, 0.4, 0.2)]
+_MIXED_LEVELS = [(share, 1.0) for share in (0.7, 0.6, 0.5, 0.3, 0.1, 0.0)]
 
 BUILTIN: dict[str, BuiltinDataset] = {
     "pendulum/mixed-v0": BuiltinDataset(
