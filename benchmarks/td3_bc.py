@@ -67,11 +67,13 @@ def import_corl(checkout: Path) -> ModuleType:
 def corl_update(corl: Any, fields: Fields) -> Callable[[], object]:
     """What CORL's `train` does per update; logging is left out."""
     config = corl.TrainConfig(device="cpu")
-    for key in ("observations", "next_observations"):
-        mean, std = corl.compute_mean_std(fields["observations"], eps=1e-3)
-        fields = {**fields, key: corl.normalize_states(fields[key], mean, std)}
+    mean, std = corl.compute_mean_std(fields["observations"], eps=1e-3)
+    normalized = {
+        key: corl.normalize_states(fields[key], mean, std)
+        for key in ("observations", "next_observations")
+    }
     buffer = corl.ReplayBuffer(OBS_DIM, ACTION_DIM, ROWS, "cpu")
-    buffer.load_d4rl_dataset(fields)
+    buffer.load_d4rl_dataset({**fields, **normalized})
     actor = corl.Actor(OBS_DIM, ACTION_DIM, 1.0)
     critics = [corl.Critic(OBS_DIM, ACTION_DIM) for _ in range(2)]
     optimizers = [torch.optim.Adam(net.parameters(), lr=3e-4) for net in (actor, *critics)]

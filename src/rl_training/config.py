@@ -82,8 +82,8 @@ def suggest(word: str, candidates: Iterable[str]) -> str:
 
 def unknown_key(key: str, candidates: Iterable[str]) -> str:
     names = sorted(candidates)
-    hint = suggest(key, names)
-    return f"unknown key{hint or ' (known: ' + ', '.join(names) + ')'}"
+    listed = ", ".join(names) if len(names) <= 20 else "see `rl-training explain ALGORITHM`"
+    return f"unknown key{suggest(key, names) or f' (known: {listed})'}"
 
 
 def option(

@@ -81,7 +81,8 @@ class ManagedAlgorithm:
                 return opened
             run = opened
         result = run.execute()
-        self.config, self._policy, self._checkpoint = run.config, run.policy, result.checkpoint_path
+        self.config, self._policy = run.config, run.policy
+        self._checkpoint = result.checkpoint_path.absolute()
         return result
 
     def evaluate(

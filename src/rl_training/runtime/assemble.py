@@ -118,7 +118,7 @@ class Run:
             raise
         finally:
             torch.set_num_threads(threads)
-        last = find_checkpoint(run_dir)
+        last = run_dir / "checkpoints" / find_checkpoint(run_dir).name
         return TrainResult(run_dir, last, dict(writer.latest), self.state.stop_reason)
 
     def _train(self, run_dir: Path, evaluator: Evaluator | None) -> MetricsWriter:
@@ -208,18 +208,17 @@ class Run:
             "dataset": {**self.data.raw.describe(), "sha256": self.data.raw.sha256},
             "resumed_from": None if self.checkpoint is None else str(self.checkpoint.path),
         }
-        if self.checkpoint is not None:
-            checkpoints = self.checkpoint.path.parent
-            steps = step_directories(checkpoints)
-            if checkpoints.name == "checkpoints" and steps and steps[-1] == self.checkpoint.path:
-                write_run_files(checkpoints.parent, config.as_dict(), facts)
-                return checkpoints.parent, False
+        earlier = None if self.checkpoint is None else self.checkpoint.run_dir
+        if self.checkpoint is not None and earlier is not None:
+            steps = step_directories(earlier / "checkpoints")
+            if steps and steps[-1] == self.checkpoint.path:
+                write_run_files(earlier, config.as_dict(), facts)
+                return earlier, False
         run_dir = create_run_dir(config.output_dir, config.algo, config.env_id, config.seed)
         if self.checkpoint is not None:
             log.info("%s stays as it is; going on in %s", self.checkpoint.path, run_dir)
-            earlier = self.checkpoint.path.parent.parent / "metrics.jsonl"
-            if earlier.exists():
-                shutil.copy(earlier, run_dir / "metrics.jsonl")
+            if earlier is not None and (earlier / "metrics.jsonl").exists():
+                shutil.copy(earlier / "metrics.jsonl", run_dir)
         write_run_files(run_dir, config.as_dict(), facts)
         return run_dir, True
 
@@ -257,7 +256,7 @@ def resumed_run(
     )
     if data.raw.sha256 != manifest["dataset"]["sha256"]:
         raise CheckpointError(
-            f"{checkpoint.path} was trained on other data: {loaded.source} has changed since, "
+            f"{checkpoint.path} was trained on other data than {loaded.source} is now, "
             "so the run cannot go on as the same run"
         )
     run = _put_together(config, data, callbacks)

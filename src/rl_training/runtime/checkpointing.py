@@ -44,6 +44,12 @@ class Checkpoint:
     def step(self) -> int:
         return int(self.manifest["progress"]["global_step"])
 
+    @property
+    def run_dir(self) -> Path | None:
+        """The run it belongs to; none for a copy that lies elsewhere."""
+        parent = self.path.parent
+        return parent.parent if parent.name == "checkpoints" else None
+
 
 def write_checkpoint(directory: Path, manifest: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     """Write aside and rename; an existing directory of that name is replaced."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,6 +17,7 @@ from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpointing import Checkpoint
 from rl_training.runtime.controls import BudgetCallback
 from rl_training.runtime.evaluation import Evaluation, Evaluator
+from rl_training.runtime.loggers import read_latest
 from rl_training.runtime.policy import Policy
 from rl_training.runtime.seeding import episode_seeds
 from rl_training.runtime.train_config import TrainConfig
@@ -83,7 +83,7 @@ def open_run(
             path, checkpoint.step, reason or "total_timesteps",
         )  # fmt: skip
         metrics = _last_metrics(checkpoint)
-        run_dir = checkpoint.path.parent.parent
+        run_dir = checkpoint.run_dir or checkpoint.path
         return TrainResult(run_dir, checkpoint.path, metrics, reason or "total_timesteps")
     run = resumed_run(checkpoint, config, callbacks=callbacks, dataset=dataset)
     run.state.should_stop, run.state.stop_reason = False, None
@@ -99,12 +99,9 @@ def _spent(config: TrainConfig, progress: dict[str, Any]) -> bool:
 
 
 def _last_metrics(checkpoint: Checkpoint) -> dict[str, float]:
-    path = checkpoint.path.parent.parent / "metrics.jsonl"
-    latest: dict[str, float] = {}
-    if path.exists():
-        for line in path.read_text().splitlines():
-            latest |= {key: value for key, value in json.loads(line).items() if "/" in key}
-    return latest
+    if checkpoint.run_dir is None:
+        return {}
+    return read_latest(checkpoint.run_dir / "metrics.jsonl")
 
 
 def evaluate_policy(

@@ -77,13 +77,9 @@ class MetricsWriter:
         """Forget what was written after a checkpoint at `step`."""
         if self.path.exists():
             os.truncate(self.path, min(position, self.path.stat().st_size))
-            rows = [json.loads(line) for line in self.path.read_text().splitlines()]
-        else:
-            rows = []
         (self.run_dir / "progress.csv").unlink(missing_ok=True)
-        self._columns, self.latest = [], {}
-        for row in rows:
-            self.latest |= {key: value for key, value in row.items() if "/" in key}
+        self._columns, self.latest = [], read_latest(self.path)
+        for row in _read_rows(self.path):
             self._write_csv(row)
         evaluations = self.run_dir / "evaluations.npz"
         if evaluations.exists():
@@ -106,6 +102,22 @@ class MetricsWriter:
                 writer.writerows(earlier)
         with path.open("a", newline="") as file:
             csv.DictWriter(file, self._columns, restval="").writerow(row)
+
+
+def _read_rows(path: Path) -> list[dict[str, Any]]:
+    """Rows of a metrics file; one that was cut off in the middle is left out."""
+    rows = []
+    for line in path.read_text().splitlines() if path.exists() else ():
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return rows
+
+
+def read_latest(path: Path) -> dict[str, float]:
+    """The last value of every metric of a `metrics.jsonl`."""
+    return {key: value for row in _read_rows(path) for key, value in row.items() if "/" in key}
 
 
 def _write_npz(path: Path, arrays: dict[str, Any]) -> None:

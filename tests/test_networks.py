@@ -1,0 +1,138 @@
+"""The ensemble against separate networks made of its parameters; arrays against tensors."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load, save
+from torch import Tensor, nn
+
+from rl_training.models import MLP, EnsembleMLP
+
+SHAPES = [(2, 5, (16, 8)), (10, 23, (32, 32)), (1, 3, (7,)), (3, 4, ())]
+CLOSE = {"rtol": 1e-6, "atol": 1e-6}
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+def separate(ensemble: EnsembleMLP, index: int) -> nn.Sequential:
+    """The member as a plain torch network."""
+    layers: list[nn.Module] = []
+    *hidden, (last_weight, last_bias) = zip(ensemble.weights, ensemble.biases, strict=True)
+    weights = [(weight[index].T, bias[index, 0]) for weight, bias in hidden]
+    for weight, bias in [*weights, (last_weight[index], last_bias[index])]:
+        linear = nn.Linear(weight.shape[1], weight.shape[0])
+        linear.weight.data, linear.bias.data = weight.detach().clone(), bias.detach().clone()
+        layers += [linear, nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def weighted_square(values: Tensor) -> Tensor:
+    """A loss with a different gradient for every entry."""
+    return (torch.linspace(-1, 2, values.shape[-1]) * values.square()).mean()
+
+
+@pytest.mark.parametrize(("members", "in_dim", "hidden"), SHAPES)
+def test_ensemble_equals_separate_networks(members: int, in_dim: int, hidden: tuple) -> None:
+    ensemble = EnsembleMLP(members, in_dim, hidden)
+    networks = [separate(ensemble, index) for index in range(members)]
+    x = torch.randn(33, in_dim, requires_grad=True)
+    values = ensemble(x)
+    expected = torch.stack([network(x).squeeze(-1) for network in networks])
+    assert values.shape == (members, 33)
+    torch.testing.assert_close(values, expected, **CLOSE)
+
+    ours = torch.autograd.grad(weighted_square(values), [x, *ensemble.parameters()])
+    theirs = torch.autograd.grad(
+        weighted_square(expected), [x, *(p for net in networks for p in net.parameters())]
+    )
+    torch.testing.assert_close(ours[0], theirs[0], **CLOSE)
+    by_name = dict(zip((name for name, _ in ensemble.named_parameters()), ours[1:], strict=True))
+    per_member = len(theirs[1:]) // members
+    for index in range(members):
+        own = theirs[1 + index * per_member : 1 + (index + 1) * per_member]
+        for layer, (weight, bias) in enumerate(zip(own[::2], own[1::2], strict=True)):
+            found = by_name[f"weights.{layer}"][index]
+            last = layer == len(hidden)
+            torch.testing.assert_close(found if last else found.T, weight, **CLOSE)
+            found = by_name[f"biases.{layer}"][index].reshape(-1)
+            torch.testing.assert_close(found, bias, **CLOSE)
+
+
+@pytest.mark.parametrize(("members", "in_dim", "hidden"), SHAPES)
+def test_one_member_equals_its_row_of_all(members: int, in_dim: int, hidden: tuple) -> None:
+    ensemble = EnsembleMLP(members, in_dim, hidden)
+    x = torch.randn(9, in_dim, requires_grad=True)
+    inputs = [x, *ensemble.parameters()]
+    for index in range(members):
+        alone, among = ensemble.member(index, x), ensemble(x)[index]
+        assert alone.shape == (9,)
+        torch.testing.assert_close(alone, among, **CLOSE)
+        for a, b in zip(
+            torch.autograd.grad(weighted_square(alone), inputs),
+            torch.autograd.grad(weighted_square(among), inputs),
+            strict=True,
+        ):
+            torch.testing.assert_close(a, b, **CLOSE)
+
+
+def test_members_start_like_linear_layers_of_their_own_width() -> None:
+    ensemble = EnsembleMLP(8, 50, (200, 30))
+    for fan_in, weight, bias in zip((50, 200, 30), ensemble.weights, ensemble.biases, strict=True):
+        bound = 1 / math.sqrt(fan_in)
+        for parameter in (weight, bias):
+            assert parameter.abs().max() <= bound
+            assert parameter.abs().amax(tuple(range(1, parameter.ndim))).unique().numel() > 1
+        assert weight.abs().max() > 0.98 * bound  # it fills the range
+        assert weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.1)
+
+
+def test_copies_and_files_hold_the_same_function() -> None:
+    ensemble, x = EnsembleMLP(2, 4, (6, 6)), torch.randn(5, 4)
+    twin = copy.deepcopy(ensemble)
+    other = EnsembleMLP(2, 4, (6, 6))
+    other.load_state_dict(load(save(ensemble.state_dict())))
+    assert sorted(ensemble.state_dict()) == [
+        f"{kind}.{i}" for kind in ("biases", "weights") for i in range(3)
+    ]
+    expected = ensemble(x)
+    with torch.no_grad():
+        for parameter in ensemble.parameters():
+            parameter.zero_()
+    assert not ensemble(x).any()
+    assert torch.equal(twin(x), expected)
+    assert torch.equal(other(x), expected)
+
+
+def test_a_stand_in_for_the_parameters_is_used() -> None:
+    ensemble, x = EnsembleMLP(2, 4, (6, 6)), torch.randn(5, 4)
+    zeros = {name: torch.zeros_like(value) for name, value in ensemble.named_parameters()}
+    assert not torch.func.functional_call(ensemble, zeros, (x,)).any()
+
+
+@pytest.mark.parametrize("hidden", [(64, 64), (256, 256), (5,), (8, 7, 6), ()])
+@pytest.mark.parametrize("batch", [None, 1, 17])
+def test_arrays_give_what_tensors_give(hidden: tuple, batch: int | None) -> None:
+    network = MLP(11, hidden, 3)
+    x = torch.randn(11) if batch is None else torch.randn(batch, 11)
+    values = network.as_numpy()(x.numpy())
+    assert values.dtype == np.float32
+    np.testing.assert_allclose(values, network(x).detach().numpy(), **CLOSE)
+
+
+def test_array_function_keeps_its_weights_and_leaves_its_input() -> None:
+    network, x = MLP(4, (8,), 2), torch.randn(4)
+    function, before = network.as_numpy(), x.clone()
+    expected = network(x).detach().numpy()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.zero_()
+    np.testing.assert_allclose(function(x.numpy()), expected, **CLOSE)
+    assert torch.equal(x, before)
