@@ -62,10 +62,10 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 def from_log(
-    *overrides: str, algo: str = "td3_bc", path: str = "log.npz", kind: str = "npz"
+    *overrides: str, path: str = "log.npz", kind: str = "npz", env_id: str = "null"
 ) -> list[str]:
-    common = ["env_id=null", f"dataset_kind={kind}", f"dataset_path={path}", "total_timesteps=2"]
-    return ["train", f"{algo}/pendulum", *common, *overrides]
+    data = [f"env_id={env_id}", f"dataset_kind={kind}", f"dataset_path={path}"]
+    return ["train", "td3_bc/pendulum", *data, "total_timesteps=2", *overrides]
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_pickle_in_pt_is_refused_and_not_executed(capsys: pytest.CaptureFixture[
 
 def test_widths_that_do_not_fit_the_environment(capsys: pytest.CaptureFixture[str]) -> None:
     write(obs=np.zeros((400, 5), np.float32), next_obs=np.zeros((400, 5), np.float32))
-    error = refused(capsys, *from_log("env_id=Pendulum-v1"))
+    error = refused(capsys, *from_log(env_id="Pendulum-v1"))
     assert "width 5" in error
     assert "Pendulum-v1 has 3" in error
 
@@ -184,10 +184,10 @@ def test_actions_outside_the_bounds_name_the_row(capsys: pytest.CaptureFixture[s
     actions = np.zeros((400, 1), np.float32)
     actions[33] = 2.5
     write(actions=actions)
-    error = refused(capsys, *from_log("env_id=Pendulum-v1"))
+    error = refused(capsys, *from_log(env_id="Pendulum-v1"))
     assert "row 33" in error
     assert "clip_actions" in error
-    assert main(from_log("env_id=Pendulum-v1", "clip_actions=true", "eval_episodes=0", "-q")) == 0
+    assert main(from_log("clip_actions=true", "eval_episodes=0", "-q", env_id="Pendulum-v1")) == 0
 
 
 def test_discrete_environment_for_td3_bc(capsys: pytest.CaptureFixture[str]) -> None:

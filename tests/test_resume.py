@@ -116,6 +116,9 @@ def test_killed_twice_is_still_the_same_run(pendulum_config: Any) -> None:
         resume(run_dir, callbacks=[KillAt(34)])
     resume(run_dir)
     assert_same_run(whole.run_dir, run_dir)
+    metadata = json.loads((run_dir / "metadata.json").read_text())
+    assert [Path(entry["from"]).name for entry in metadata["resumed"]] == ["step_20", "step_30"]
+    assert metadata["argv"]
 
 
 def test_longer_budget_continues_the_same_run(pendulum_config: Any) -> None:
@@ -200,7 +203,7 @@ def cli(*words: str, **options: Any) -> subprocess.Popen[str]:
     )
 
 
-SMALL = ["hidden_sizes=[8,8]", "total_timesteps=4000", "checkpoint_interval=100", "eval_episodes=1"]
+SMALL = ["hidden_sizes=[8,8]", "total_timesteps=2000", "checkpoint_interval=100", "eval_episodes=1"]
 
 
 def start_until_checkpoint(output_dir: Path) -> tuple[subprocess.Popen[str], Path]:

@@ -130,6 +130,7 @@ class ActionScaler:
         self._low = np.asarray(spec.action_low, np.float32)
         self._high = np.asarray(spec.action_high, np.float32)
         self._center = (self._low + self._high) / 2
+        self._shifted = bool(self._center.any())
         self._half = (self._high - self._low) / 2
         # A dimension with one possible value has no scale; its unit action is 0.
         self._inverse = np.divide(
@@ -140,7 +141,9 @@ class ActionScaler:
         """What `env.step` takes: clipped to the bounds, for one action or a batch."""
         if self._discrete:
             return np.asarray(action, np.int64) + self._start
-        scaled = np.asarray(action, np.float32) * self._half + self._center
+        scaled = np.asarray(action, np.float32) * self._half
+        if self._shifted:
+            scaled += self._center
         # Several times faster than np.clip on one action.
         return np.minimum(np.maximum(scaled, self._low), self._high)
 

@@ -34,16 +34,22 @@ class MLP(nn.Module):
         It works on a copy of the weights, so build it anew after an update. The copies are torch
         memory, whose 64-byte alignment keeps results equal from process to process.
         """
-        matrices = [
-            torch.cat([layer.weight.detach().t(), layer.bias.detach()[None]]).cpu()
-            for layer in self.layers
-            if isinstance(layer, nn.Linear)
-        ]
-        # a hidden unit that is always 1 carries the next layer's bias, at no call of its own
-        for i, matrix in enumerate(matrices[:-1]):
-            matrices[i] = nn.functional.pad(matrix, (0, 1))
-            matrices[i][-1, -1] = 1
-        first, *rest = [matrix.numpy() for matrix in matrices]
+        layers = [layer for layer in self.layers if isinstance(layer, nn.Linear)]
+        matrices = []
+        rows = layers[0].in_features + 1
+        for layer in layers:
+            # A hidden unit that is always 1 carries the next layer's bias, at no call of its own;
+            # zeros round the width up to a multiple of 8.
+            hidden = layer is not layers[-1]
+            inputs, width = layer.in_features, layer.out_features
+            matrix = torch.zeros(rows, width // 8 * 8 + 8 if hidden else width)
+            matrix[:inputs, :width] = layer.weight.detach().t()
+            matrix[inputs, :width] = layer.bias.detach()
+            if hidden:
+                matrix[inputs, width] = 1
+            matrices.append(matrix.numpy())
+            rows = matrix.shape[1]
+        first, *rest = matrices
         first, first_bias = first[:-1], first[-1]
         zero = np.zeros((), np.float32)  # an int would be converted at every call
 

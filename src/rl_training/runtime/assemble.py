@@ -33,6 +33,7 @@ from rl_training.runtime.policy import Policy
 from rl_training.runtime.runs import (
     check_output_dir,
     create_run_dir,
+    note_resume,
     package_versions,
     write_run_files,
 )
@@ -206,19 +207,20 @@ class Run:
         config = self.config
         facts = {
             "dataset": {**self.data.raw.describe(), "sha256": self.data.raw.sha256},
-            "resumed_from": None if self.checkpoint is None else str(self.checkpoint.path),
+            "branched_from": None if self.checkpoint is None else str(self.checkpoint.path),
         }
         earlier = None if self.checkpoint is None else self.checkpoint.run_dir
         if self.checkpoint is not None and earlier is not None:
             steps = step_directories(earlier / "checkpoints")
             if steps and steps[-1] == self.checkpoint.path:
-                write_run_files(earlier, config.as_dict(), facts)
+                note_resume(earlier, config.as_dict(), self.checkpoint.path)
                 return earlier, False
         run_dir = create_run_dir(config.output_dir, config.algo, config.env_id, config.seed)
         if self.checkpoint is not None:
             log.info("%s stays as it is; going on in %s", self.checkpoint.path, run_dir)
-            if earlier is not None and (earlier / "metrics.jsonl").exists():
-                shutil.copy(earlier / "metrics.jsonl", run_dir)
+            for name in ("metrics.jsonl", "evaluations.npz"):
+                if earlier is not None and (earlier / name).exists():
+                    shutil.copy(earlier / name, run_dir)
         write_run_files(run_dir, config.as_dict(), facts)
         return run_dir, True
 

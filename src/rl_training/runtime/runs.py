@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import shutil
@@ -58,6 +59,18 @@ def write_run_files(run_dir: Path, config: dict[str, Any], facts: dict[str, Any]
     """`config.yaml`, enough to run it again, and `metadata.json`, enough to trust it."""
     write_bytes(run_dir / "config.yaml", dump_yaml(config).encode())
     write_json(run_dir / "metadata.json", {**metadata(), **facts})
+
+
+def note_resume(run_dir: Path, config: dict[str, Any], checkpoint: Path) -> None:
+    """Who began the run stays on record; who went on is added."""
+    write_bytes(run_dir / "config.yaml", dump_yaml(config).encode())
+    path = run_dir / "metadata.json"
+    try:
+        known = json.loads(path.read_text())
+    except (OSError, json.JSONDecodeError):
+        known = {}
+    entry = {**metadata(), "from": str(checkpoint)}
+    write_json(path, {**known, "resumed": [*known.get("resumed", []), entry]})
 
 
 def metadata() -> dict[str, Any]:
