@@ -303,6 +303,93 @@ def test_manifest_cannot_name_an_unknown_key(
     assert "colour: unknown key" in refused(capsys, "resume", str(run_dir))
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("files", None), ("schema", "x"), ("spec", {}), ("config", None), ("progress", 3),
+        ("callbacks", None), ("dataset", []), ("algorithm", None), ("metrics_position", None),
+    ],
+)  # fmt: skip
+def test_manifest_edited_by_hand_is_refused(
+    key: str, value: Any, run_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = run_dir / "checkpoints" / "step_40" / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    for words in (["predict", str(run_dir), "--obs", "[0, 0, 0]"], ["resume", str(run_dir)]):
+        assert "is damaged" in refused(capsys, *words)
+
+
+@pytest.mark.parametrize("change", [{"action_low": [-9]}, {"obs_dim": "3"}, {"action_kind": "?"}])
+def test_problem_edited_by_hand_is_refused(
+    change: dict[str, Any], run_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = run_dir / "checkpoints" / "step_40" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["spec"] |= change
+    path.write_text(json.dumps(manifest))
+    assert "'spec'" in refused(capsys, "predict", str(run_dir), "--obs", "[0, 0, 0]")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1: 2\n", "- a\n", "just text\n", "", "algo: bc\nalgo_kwargs: text\n",
+     "algo: bc\nenv_kwargs: [1]\n", "algo: bc\nenv_id: X-v0\nenv_kwargs: &a {b: *a}\n",
+     "algo: bc\n\tseed: 1\n"],
+)  # fmt: skip
+def test_odd_configuration_file(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("odd.yaml").write_text(text)
+    refused(capsys, "train", "odd.yaml")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["device=meta"], ["torch_threads=100000"], ["batch_size=99999999999999999999"],
+        ["hidden_sizes=[1000000000]"], ["hidden_sizes=[true]"], ['hidden_sizes=["64"]'],
+        ["tensorboard=1"], ["env_id="], ["=3"], ["tau=1", "algo_kwargs.tau=1"],
+        ["dataset_kind=[npz]"], ["output_dir=x", "--output-dir", "y"], ["--output-dir", "x" * 300],
+        ["early_stopping.metric=eval/shaped_return_mean"], ["hidden_sizes=64,64"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_odd_override(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    refused(capsys, "train", "td3_bc/pendulum", *words)
+
+
+@pytest.mark.parametrize("code", ["raise ValueError('no')", "def (", "import nothing_like_it"])
+def test_plugin_that_fails(code: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("broken.py").write_text(code)
+    assert "--plugin broken.py" in refused(capsys, "list", "--plugin", "broken.py")
+
+
+def test_environment_that_fails_is_named_and_leaves_no_run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("the motor is off\nand more lines")
+
+    monkeypatch.setattr("gymnasium.envs.classic_control.pendulum.PendulumEnv.step", fail)
+    for words in (
+        ["train", "bc/pendulum", "total_timesteps=5"],
+        ["train", "bc/pendulum", "dataset_kind=random"],
+        ["data", "collect", "--env", "Pendulum-v1", "-o", "out.npz"],
+    ):
+        assert main(words) == 1
+        errors = capsys.readouterr().err.splitlines()
+        assert errors[-1] == "error: Pendulum-v1 failed: RuntimeError: the motor is off"
+
+
+def test_full_disk_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    Path("runs").mkdir()
+    monkeypatch.setattr("rl_training.runtime.runs.write_json", full)
+    assert "cannot write to" in refused(capsys, "train", "bc/pendulum", "total_timesteps=5")
+
+
 def test_interrupted_write_leaves_the_old_checkpoint(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

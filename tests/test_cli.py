@@ -166,6 +166,8 @@ def test_explain_and_list_and_doctor(capsys: pytest.CaptureFixture[str]) -> None
     assert "early_stopping.patience" in output(capsys, "explain", "early_stopping")
     assert "bc_alpha" in output(capsys, "explain", "td3_bc")
     assert "seed of every random stream" in output(capsys, "explain", "seed")
+    assert "before stopping" in output(capsys, "explain", "early_stopping.patience")
+    assert "horizon" in output(capsys, "explain", "learning_rate_schedule.final")
     output(capsys, "explain", "bc_alhpa", code=2)
     listed = output(capsys, "list")
     assert "td3_bc/pendulum" in listed

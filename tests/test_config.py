@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rl_training.config import ConfigError, parse_yaml
 from rl_training.experiment import TrainConfig, load_config, packaged_configs
 from rl_training.experiment.configs import apply_overrides, parse_assignments
+from rl_training.runtime import EarlyStoppingConfig
 
 
 def problems(**values: Any) -> str:
@@ -208,3 +211,22 @@ def test_config_round_trips_through_its_dictionary() -> None:
     assert TrainConfig(**config.as_dict()).as_dict() == config.as_dict()
     with pytest.raises(Exception, match="frozen"):
         config.seed = 3
+
+
+def test_values_of_numpy_and_paths_are_kept_as_plain_ones() -> None:
+    kwargs = {
+        "batch_size": np.int64(8), "tau": np.float32(0.5), "hidden_sizes": np.array([4, 4]),
+        "dataset_kind": "npz", "dataset_path": Path("log.npz"),
+        "early_stopping": EarlyStoppingConfig(patience=2),
+    }  # fmt: skip
+    config = TrainConfig(algo="td3_bc", env_id="X-v0", seed=np.int64(3), algo_kwargs=kwargs)
+    json.dumps(config.as_dict())
+    assert config.as_dict()["algo_kwargs"]["hidden_sizes"] == [4, 4]
+    assert config.as_dict()["algo_kwargs"]["early_stopping"] == {"patience": 2}
+    with pytest.raises(ConfigError, match=r"env_kwargs\.maker: must be numbers, text"):
+        TrainConfig(algo="bc", env_id="X-v0", env_kwargs={"maker": print})
+
+
+def test_yaml_merge_keys_work() -> None:
+    text = "base: &b {tau: 1, gamma: 2}\nown: {<<: *b, tau: 3}\n"
+    assert parse_yaml(text)["own"] == {"tau": 3, "gamma": 2}

@@ -194,3 +194,13 @@ def test_a_crash_before_the_first_checkpoint_leaves_no_directory(small_config: A
     with pytest.raises(ValueError, match="boom"):
         train(config, callbacks=[Crash()])
     assert list(Path(config.output_dir).glob("*")) == []
+
+
+def test_stopping_before_the_first_update_still_leaves_a_checkpoint(small_config: Any) -> None:
+    class StopAtOnce(Callback):
+        def on_train_start(self, state: TrainerState) -> None:
+            state.request_stop("not today")
+
+    result = train(small_config(), callbacks=[StopAtOnce()])
+    assert result.stop_reason == "not today"
+    assert result.checkpoint_path.name == "step_0"

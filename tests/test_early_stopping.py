@@ -80,3 +80,14 @@ def test_a_run_stops_at_once_and_says_why(pendulum_config: Any) -> None:
     assert result.stop_reason is not None
     assert "has not improved for 2 evaluations" in result.stop_reason
     assert result.checkpoint_path.name == "step_15"
+
+
+def test_losses_are_watched_once_they_are_logged(pendulum_config: Any) -> None:
+    options = {"eval_interval": 5, "early_stopping": {"metric": "train/actor_loss", "patience": 9}}
+    assert (
+        train(pendulum_config(log_interval=12, algo_kwargs=options)).stop_reason
+        == "total_timesteps"
+    )
+    options["early_stopping"] = {"metric": "train/no_such_loss"}
+    with pytest.raises(RunError, match="train/no_such_loss"):
+        train(pendulum_config(algo_kwargs=options))

@@ -23,19 +23,25 @@ class Scripted(gym.Env[Any, Any]):
     observation_space = gym.spaces.Box(-1, 1, (2,))
     action_space = gym.spaces.Box(-3, 3, (1,))
 
-    def __init__(self, length: int = 5, success: bool | None = None) -> None:
-        self.length, self.success = length, success
+    def __init__(self, length: int = 5, success: bool | None = None, reward: float = 2.0) -> None:
+        self.length, self.success, self.reward = length, success, reward
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
         self.steps = 0
-        return self.observation_space.low, {}
+        return self.observation_space.low.copy(), {}
 
     def step(self, action: Any) -> Any:
         assert self.action_space.contains(action)
         self.steps += 1
         info = {} if self.success is None else {"is_success": self.success and self.steps == 3}
-        return self.observation_space.high, 2.0, self.steps == self.length, False, info
+        return (
+            self.observation_space.high.copy(),
+            self.reward,
+            self.steps == self.length,
+            False,
+            info,
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -82,6 +88,11 @@ def test_an_episode_that_never_ends_is_an_error(
     monkeypatch.setattr(evaluation, "MAX_EPISODE_STEPS", 50)
     with pytest.raises(RunError, match="max_episode_steps"):
         Evaluator(policy, "TestScripted-v0", {"length": -1}).run([0])
+
+
+def test_a_return_that_is_not_finite_is_an_error(policy: Policy) -> None:
+    with pytest.raises(RunError, match=r"TestScripted-v0: the return .* is nan"):
+        Evaluator(policy, "TestScripted-v0", {"reward": float("nan")}).run([7])
 
 
 def test_every_evaluation_starts_from_the_same_states(pendulum_config: Any) -> None:

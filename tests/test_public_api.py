@@ -11,7 +11,7 @@ import torch
 
 import rl_training
 from rl_training import BC, TD3BC, TrainConfig
-from rl_training.config import EnvError, OutputError, RunError
+from rl_training.config import ConfigError, EnvError, OutputError, RunError
 from rl_training.data import TransitionDataset
 from tests.conftest import make_fields
 from tests.test_resume import tensors_of
@@ -154,3 +154,13 @@ def test_evaluating_and_logging_never_move_training(pendulum_config: Any) -> Non
     expected, found = tensors_of(busy.checkpoint_path), tensors_of(quiet.checkpoint_path)
     assert all(torch.equal(expected[name], found[name]) for name in expected)
     assert "eval/return_mean" not in quiet.metrics
+
+
+def test_wrong_arguments_say_what_is_expected(small_config: Any) -> None:
+    with pytest.raises(ConfigError, match="takes a TrainConfig"):
+        TD3BC({"algo": "td3_bc"})
+    algorithm = TD3BC(small_config())
+    with pytest.raises(ConfigError, match="must be a TransitionDataset"):
+        algorithm.learn(dataset="log.npz")
+    with pytest.raises(ConfigError, match="total_timesteps: must be >= 1"):
+        algorithm.learn(total_timesteps=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,8 +20,9 @@ from safetensors.torch import load_file
 
 from rl_training import api
 from rl_training.algorithms import list_algorithm_specs
-from rl_training.config import CheckpointError, ConfigError
-from rl_training.runtime import Callback, TrainConfig, TrainerState, resume, train
+from rl_training.config import CheckpointError, ConfigError, OutputError
+from rl_training.runtime import Callback, TrainConfig, TrainerState, resume, saving, train
+from rl_training.runtime.evaluation import EvaluationCallback
 
 NAMES = [spec.name for spec in list_algorithm_specs()]
 UNFRIENDLY = {
@@ -184,6 +186,103 @@ def test_early_stopped_run_says_why_and_goes_on_when_told(pendulum_config: Any) 
     assert metrics_of(further.run_dir)[-1]["step"] > 10
     longer = resume(stopped.run_dir, total_timesteps=90)
     assert longer.stop_reason is not None
+
+
+def test_killed_in_the_final_evaluation_is_still_the_same_run(
+    pendulum_config: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last checkpoint is on disk, the final evaluation is not: resume makes up for it."""
+    config = pendulum_config(total_timesteps=38)
+    whole = train(config)
+
+    def die(self: Any, state: TrainerState) -> None:
+        raise Killed
+
+    monkeypatch.setattr(EvaluationCallback, "on_train_end", die)
+    with pytest.raises(Killed):
+        train(config)
+    monkeypatch.undo()
+    (run_dir,) = set(Path(config.output_dir).glob("*")) - {whole.run_dir}
+    assert resume(run_dir).stop_reason == "total_timesteps"
+    assert_same_run(whole.run_dir, run_dir)
+
+
+def test_killed_between_saving_and_pointing_goes_on_in_place(
+    pendulum_config: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = pendulum_config()
+    whole = train(config)
+    original = saving.point
+
+    def die(checkpoints: Path, name: str, step: int) -> None:
+        if step == 20:
+            raise Killed
+        original(checkpoints, name, step)
+
+    monkeypatch.setattr(saving, "point", die)
+    with pytest.raises(Killed):
+        train(config)
+    monkeypatch.undo()
+    (run_dir,) = set(Path(config.output_dir).glob("*")) - {whole.run_dir}
+    assert (run_dir / "checkpoints" / "last").resolve().name != "step_20"
+    assert resume(run_dir).run_dir == run_dir
+    assert_same_run(whole.run_dir, run_dir)
+
+
+def test_copy_with_links_turned_into_directories_goes_on_in_place(
+    pendulum_config: Any, tmp_path: Path
+) -> None:
+    run_dir = killed_run(pendulum_config(), 25)
+    (run_dir / "checkpoints" / ".step_30.77.tmp").mkdir()
+    (run_dir / "checkpoints" / "step_900").mkdir()  # no checkpoint: nothing is in it
+    copy = tmp_path / "copied" / run_dir.name
+    shutil.copytree(run_dir, copy, symlinks=False)
+    assert resume(copy / "checkpoints" / "last").run_dir == copy
+    assert (copy / "checkpoints" / "last").is_symlink()
+    assert not list((copy / "checkpoints").glob(".*"))
+
+
+def test_branch_lies_beside_its_run_and_has_a_best(
+    pendulum_config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = train(pendulum_config(algo_kwargs={"eval_interval": 5}))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    branched = resume(whole.run_dir / "checkpoints" / "step_20")
+    assert branched.run_dir.parent == whole.run_dir.parent
+    best = (branched.run_dir / "checkpoints" / "best").resolve()
+    assert best.name == (whole.run_dir / "checkpoints" / "best").resolve().name
+    assert (best / "manifest.json").exists()
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_run_is_trained_by_one_process_at_a_time(pendulum_config: Any) -> None:
+    class ResumeToo(Callback):
+        def on_update_end(self, state: TrainerState, terms: Any) -> None:
+            if state.update_count == 25:
+                with pytest.raises(OutputError, match=f"being trained by process {os.getpid()}"):
+                    resume(state.run_dir or "")
+
+    result = train(pendulum_config(), callbacks=[ResumeToo()])
+    assert not (result.run_dir / ".lock").exists()
+
+
+@pytest.mark.parametrize("damage", [b"", b"\xff\xfe", b'{"step": 7, "upd'])
+def test_damaged_metrics_do_not_stop_a_resume(damage: bytes, pendulum_config: Any) -> None:
+    run_dir = killed_run(pendulum_config(), 25)
+    for name in ("metrics.jsonl", "evaluations.npz"):
+        (run_dir / name).write_bytes(damage)
+    assert resume(run_dir).stop_reason == "total_timesteps"
+    assert (run_dir / "result.json").exists()
+
+
+@pytest.mark.parametrize(("budget", "value"), [("max_updates", 13), ("max_epochs", 1)])
+def test_a_larger_total_lifts_the_budget_that_ended_the_run(
+    budget: str, value: int, pendulum_config: Any
+) -> None:
+    stopped = train(pendulum_config(algo_kwargs={budget: value}))
+    assert stopped.stop_reason == budget
+    assert resume(stopped.run_dir, total_timesteps=45).checkpoint_path.name == "step_45"
 
 
 def test_data_that_changed_is_noticed(small_config: Any, log_file: Path) -> None:

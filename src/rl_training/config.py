@@ -109,7 +109,7 @@ def _accepts(annotation: Any, kind: type) -> bool:
         return True
     if get_origin(annotation) is Literal:
         return any(type(value) is kind for value in get_args(annotation))
-    if get_origin(annotation) in (dict, tuple, list):
+    if get_origin(annotation) is dict:
         return False
     return any(_accepts(part, kind) for part in get_args(annotation))
 
@@ -138,10 +138,15 @@ class Options(BaseModel):
             value = os.fspath(value)
         elif type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
             value = value.item()
-        if isinstance(value, bool) and not _accepts(annotation, bool):
-            raise ValueError(f"expected {type_name(annotation)}, got {str(value).lower()}")
-        if isinstance(value, str) and not _accepts(annotation, str):
-            raise ValueError(f"expected {type_name(annotation)}, got the text {value!r}")
+        for entry in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(entry, bool) and not _accepts(annotation, bool):
+                raise ValueError(f"expected {type_name(annotation)}, got {str(entry).lower()}")
+            if isinstance(entry, str) and not _accepts(annotation, str):
+                raise ValueError(f"expected {type_name(annotation)}, got the text {entry!r}")
+            if isinstance(entry, (int, float)) and not _accepts(annotation, type(entry)):
+                whole = isinstance(entry, float) and entry.is_integer()
+                if not _accepts(annotation, float) and not (whole and _accepts(annotation, int)):
+                    raise ValueError(f"expected {type_name(annotation)}, got {entry!r}")
         return value
 
 
@@ -236,7 +241,11 @@ class _YamlLoader(yaml.SafeLoader):
     """Safe YAML in which `1e-3` is a number and a key given twice is an error."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        keys = [
+            self.construct_object(key, deep=True)
+            for key, _ in node.value
+            if key.tag != "tag:yaml.org,2002:merge"  # << may repeat what it overrides
+        ]
         for key in keys:
             if keys.count(key) > 1:
                 line = node.start_mark.line + 1

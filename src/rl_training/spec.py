@@ -30,8 +30,19 @@ class ProblemSpec:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> ProblemSpec:
-        bounds = {key: tuple(values[key]) for key in ("action_low", "action_high")}
-        return cls(**{**values, **bounds})
+        """Of what `as_dict` gave; ValueError, TypeError or KeyError if it cannot be that."""
+        bounds = {key: tuple(map(float, values[key])) for key in ("action_low", "action_high")}
+        spec = cls(**{**values, **bounds})
+        width = spec.action_dim if spec.action_kind == "continuous" else 0
+        sizes = (spec.obs_dim, spec.action_dim, spec.action_start)
+        if not all(type(size) is int for size in sizes) or spec.action_kind not in (
+            "continuous",
+            "discrete",
+        ):
+            raise ValueError("sizes must be whole numbers")
+        if (len(spec.action_low), len(spec.action_high)) != (width, width):
+            raise ValueError("one bound is needed for every action")
+        return spec
 
     def __str__(self) -> str:
         if self.action_kind == "discrete":

@@ -40,9 +40,9 @@ LossFunction = Callable[[Any, Batch, Noise, Any], Terms]
 class AlgorithmConfig(Options):
     """Options that every algorithm has."""
 
-    batch_size: int = option(256, "transitions per gradient update", ge=1)
+    batch_size: int = option(256, "transitions per gradient update", ge=1, le=10_000_000)
     learning_rate: float = option(3e-4, "Adam's learning rate", gt=0)
-    hidden_sizes: tuple[Annotated[int, Field(ge=1)], ...] = option(
+    hidden_sizes: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = option(
         (256, 256), "width of each hidden layer"
     )
 

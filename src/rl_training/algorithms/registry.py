@@ -116,7 +116,13 @@ def load_plugin(plugin: str) -> None:
     assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)
     sys.modules[name] = module
-    specification.loader.exec_module(module)
+    try:
+        specification.loader.exec_module(module)
+    except ConfigError:
+        raise
+    except Exception as error:  # whatever the user's own code does wrong
+        reason = str(error).split("\n")[0]
+        raise ConfigError(f"--plugin {plugin}: {type(error).__name__}: {reason}") from error
 
 
 def list_algorithm_specs() -> list[AlgorithmSpec]:

@@ -31,6 +31,8 @@ class ManagedAlgorithm:
     algo: ClassVar[str]
 
     def __init__(self, config: TrainConfig) -> None:
+        if not isinstance(config, TrainConfig):
+            raise ConfigError(f"{type(self).__name__} takes a TrainConfig, got {config!r}")
         if config.algo != self.algo:
             message = f"is {config.algo!r}, but {type(self).__name__} trains {self.algo!r}"
             raise ConfigError([Problem(("algo",), message)])
@@ -64,7 +66,9 @@ class ManagedAlgorithm:
         progress_bar: bool = False,
     ) -> TrainResult:
         """Train to the budget; after `load` or an earlier `learn`, go on from there."""
-        total = total_timesteps or self.config.total_timesteps
+        if dataset is not None and not isinstance(dataset, TransitionDataset):
+            raise ConfigError(f"dataset must be a TransitionDataset, got {dataset!r}")
+        total = self.config.total_timesteps if total_timesteps is None else total_timesteps
         hooks = [*callbacks, *([ProgressCallback(total)] if progress_bar else [])]
         if self._checkpoint is None:
             self.config = self.config.replace(total_timesteps=total)
@@ -72,7 +76,7 @@ class ManagedAlgorithm:
         else:
             opened = open_run(
                 self._checkpoint,
-                total_timesteps=total,
+                total_timesteps=total_timesteps,
                 ignore_stop=ignore_stop,
                 callbacks=hooks,
                 dataset=dataset,

@@ -13,7 +13,7 @@ from rl_training.cli.console import PluginOption, say, say_json
 def evaluate(
     checkpoint: Annotated[Path, typer.Argument(help="A checkpoint or a run directory (its last).")],
     episodes: Annotated[int, typer.Option(help="How many episodes.")] = 10,
-    seed: Annotated[int | None, typer.Option(help="Seed of the episodes.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the episodes.")] = None,
     env: Annotated[
         str | None, typer.Option(help="Another environment with the same spaces.")
     ] = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import traceback
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ import typer
 
 from rl_training.cli import data, doctor, evaluate, predict, show, train
 from rl_training.cli.console import note, say, show_notes
-from rl_training.config import RLTrainingError, RunError
+from rl_training.config import OutputError, RLTrainingError, RunError
 
 USER_ERROR, RUN_FAILED, INTERRUPTED = 2, 1, 130
 
@@ -51,7 +52,10 @@ def _options(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
 ) -> None:
     # environments named module:EnvName and plugin modules are looked up where the user stands
-    here = str(Path.cwd())
+    try:
+        here = str(Path.cwd())
+    except FileNotFoundError:
+        raise OutputError("the current directory does not exist any more") from None
     if here not in sys.path:
         sys.path.insert(0, here)
     show_notes()
@@ -61,6 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without ± is no reason to fail
     # --debug is welcome anywhere, not only before the verb
     words = (["--debug"] if debug else []) + [word for word in words if word != "--debug"]
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -11,6 +11,8 @@ from rl_training.config import ConfigError, Options, dump_yaml, suggest, type_na
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
+
+    from rl_training.algorithms.registry import AlgorithmSpec
 
 
 def list_known(plugin: PluginOption = []) -> None:  # noqa: B006
@@ -56,40 +58,60 @@ def explain(
     from rl_training.experiment import get_algorithm_spec, list_algorithm_specs
     from rl_training.runtime.train_config import TrainConfig, group_classes
 
-    algo, _, option = what.rpartition(".")
-    names = [spec.name for spec in list_algorithm_specs()]
-    if what in names:
-        spec = get_algorithm_spec(what)
-        say(f"{what}: {spec.summary}")
-        for title, group in group_classes(spec).items():
-            say(f"\n{title} options")
-            for name, field in group.model_fields.items():
-                say(f"  {_line(name, field)}")
-        return
+    first, *rest = what.removeprefix("algo_kwargs.").split(".")
+    specs = list_algorithm_specs()
+    names = [spec.name for spec in specs]
+    if first in names:
+        specs, options = [get_algorithm_spec(first)], rest
+        if not rest:
+            _explain_algorithm(specs[0])
+            return
+    else:
+        options = [first, *rest]
     groups: dict[str, type[Options]] = {"TrainConfig": TrainConfig}
-    for name in [algo] if algo else names:
-        for title, group in group_classes(get_algorithm_spec(name)).items():
-            groups[f"{name} options" if title == "algorithm" else f"{title} options"] = group
-    if _explain_option(option, groups):
-        return
-    known = {key for group in groups.values() for key in group.model_fields} | set(names)
-    hint = suggest(option, known) or "; `rl-training explain ALGORITHM` lists its options"
-    raise ConfigError(f"nothing is called {what!r}{hint}")
+    for spec in specs:
+        for title, group in group_classes(spec).items():
+            owner = spec.name if title == "algorithm" else title
+            groups[f"{owner} options"] = group
+    found = [_explain_option(options, title, group) for title, group in groups.items()]
+    if not any(found):
+        known = {key for group in groups.values() for key in group.model_fields} | set(names)
+        hint = suggest(options[-1], known) or "; `rl-training explain ALGORITHM` lists its options"
+        raise ConfigError(f"nothing is called {what!r}{hint}")
 
 
-def _explain_option(option: str, groups: dict[str, type[Options]]) -> bool:
-    found = {title: group for title, group in groups.items() if option in group.model_fields}
-    for title, group in found.items():
-        say(f"{title}: {_line(option, group.model_fields[option])}")
-        inner = _nested(group.model_fields[option].annotation)
-        for name, field in inner.model_fields.items() if inner else ():
-            say(f"  {_line(f'{option}.{name}', field)}")
-    return bool(found)
+def _explain_algorithm(spec: AlgorithmSpec) -> None:
+    from rl_training.runtime.train_config import group_classes
+
+    say(f"{spec.name}: {spec.summary}")
+    for title, group in group_classes(spec).items():
+        say(f"\n{title} options")
+        for name, field in group.model_fields.items():
+            say(f"  {_line(name, field)}")
+
+
+def _explain_option(path: list[str], title: str, group: type[Options]) -> bool:
+    """Follow `early_stopping.patience` into nested groups; false if there is no such option."""
+    field = group.model_fields.get(path[0])
+    if field is None:
+        return False
+    inner = _schedule(path[0]) or _nested(field.annotation)
+    if len(path) > 1:
+        return inner is not None and _explain_option(path[1:], f"{title}, {path[0]}", inner)
+    say(f"{title}: {_line(path[0], field)}")
+    for name, part in inner.model_fields.items() if inner else ():
+        say(f"  {_line(f'{path[0]}.{name}', part)}")
+    return True
+
+
+def _schedule(option: str) -> type[Options] | None:
+    """A schedule is declared as name or mapping; the mapping is a group of its own."""
+    from rl_training.runtime.schedules import ScheduleConfig
+
+    return ScheduleConfig if option == "learning_rate_schedule" else None
 
 
 def _nested(annotation: Any) -> type[Options] | None:
-    from typing import get_args
-
     for part in (annotation, *get_args(annotation)):
         if isinstance(part, type) and issubclass(part, Options):
             return part

@@ -36,7 +36,11 @@ def train(
     from rl_training.experiment.configs import parse_assignments
 
     values = parse_assignments(overrides or [])
-    values |= {k: v for k, v in (("output_dir", output_dir), ("device", device)) if v is not None}
+    for key, value in (("output_dir", output_dir), ("device", device)):
+        if value is not None and key in values:
+            raise ConfigError(f"{key} is given twice, also as --{key.replace('_', '-')}")
+        if value is not None:
+            values[key] = value
     loaded = load_config(config, values)
     numbers = [loaded.seed] if seeds is None else _parse_seeds(seeds)
 

@@ -45,8 +45,8 @@ def load_config(name: str | Path, overrides: Mapping[str, Any] | None = None) ->
     """A checked configuration; `overrides` are dotted keys, or bare ones where unambiguous."""
     text, origin = read_config_text(name)
     values = parse_yaml(text, origin)
-    if not isinstance(values, dict):
-        raise ConfigError(f"{origin} must be a mapping of keys to values")
+    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
+        raise ConfigError(f"{origin} must be a mapping of names to values")
     try:
         return TrainConfig(**apply_overrides(values, overrides or {}))
     except ConfigError as error:
@@ -62,14 +62,22 @@ def parse_assignments(words: Iterable[str]) -> dict[str, Any]:
             raise ConfigError(f"{word!r} is not an override; write key=value")
         if key in parsed:
             raise ConfigError(f"{key} is given twice")
+        if not value:
+            raise ConfigError(f"{key} has no value; write {key}=null to unset it")
         parsed[key] = parse_yaml(value, f"the value of {key}")
     return parsed
 
 
 def apply_overrides(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    merged = {**values, **{key: dict(values.get(key) or {}) for key in KWARGS}}
+    merged = dict(values)
+    for key in KWARGS:
+        given = merged.get(key) or {}
+        merged[key] = dict(given) if isinstance(given, Mapping) else given
     algo = overrides.get("algo", merged.get("algo"))
     places = {key: _place(key, algo) for key in overrides}
+    for key, place in places.items():
+        if list(places.values()).count(place) > 1:
+            raise ConfigError(f"{key} is given twice, also as {'.'.join(place)}")
     _forget_what_no_longer_applies(merged, {places[key]: value for key, value in overrides.items()})
     for key, value in overrides.items():
         *parents, last = places[key]
@@ -105,12 +113,13 @@ def _forget_what_no_longer_applies(
     kind = overrides.get(("algo_kwargs", "dataset_kind"))
     if ("algo_kwargs", "dataset_mix") in overrides:
         dropped = {"dataset_kind", *(key for keys in KIND_KEYS.values() for key in keys)}
-    elif kind is not None:
+    elif isinstance(kind, str):
         dropped = {key for keys in KIND_KEYS.values() for key in keys} | {"dataset_mix"}
         dropped -= set(KIND_KEYS.get(kind, ()))
     else:
         dropped = set()
-    for key in dropped:
-        values["algo_kwargs"].pop(key, None)
+    if isinstance(values["algo_kwargs"], dict):
+        for key in dropped:
+            values["algo_kwargs"].pop(key, None)
     if ("env_id",) in overrides and overrides[("env_id",)] is None:
         values["env_kwargs"] = {}

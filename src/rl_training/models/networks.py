@@ -34,31 +34,24 @@ class MLP(nn.Module):
         It works on a copy of the weights, so build it anew after an update. The copies are torch
         memory, whose 64-byte alignment keeps results equal from process to process.
         """
-        layers = [layer for layer in self.layers if isinstance(layer, nn.Linear)]
-        matrices = []
-        rows = layers[0].in_features + 1
-        for layer in layers:
-            # A hidden unit that is always 1 carries the next layer's bias, at no call of its own;
-            # zeros round the width up to a multiple of 8.
-            hidden = layer is not layers[-1]
-            inputs, width = layer.in_features, layer.out_features
-            matrix = torch.zeros(rows, width // 8 * 8 + 8 if hidden else width)
-            matrix[:inputs, :width] = layer.weight.detach().t()
-            matrix[inputs, :width] = layer.bias.detach()
-            if hidden:
-                matrix[inputs, width] = 1
-            matrices.append(matrix.numpy())
-            rows = matrix.shape[1]
-        first, *rest = matrices
-        first, first_bias = first[:-1], first[-1]
+        layers = [
+            (
+                layer.weight.detach().cpu().t().contiguous().numpy(),
+                layer.bias.detach().cpu().clone().numpy(),
+            )
+            for layer in self.layers
+            if isinstance(layer, nn.Linear)
+        ]
+        *hidden, (last_weight, last_bias) = layers
         zero = np.zeros((), np.float32)  # an int would be converted at every call
 
         def forward(x: NDArray[np.float32]) -> NDArray[np.float32]:
-            x = x.dot(first)  # at half the overhead of @
-            x += first_bias
-            for matrix in rest:
+            for weight, bias in hidden:
+                x = x.dot(weight)  # at half the overhead of @
+                x += bias
                 np.maximum(x, zero, out=x)
-                x = x.dot(matrix)
+            x = x.dot(last_weight)
+            x += last_bias
             return x
 
         return forward

@@ -18,9 +18,12 @@ from rl_training.data.normalizers import ObservationNormalizer
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.runtime.callbacks import Callback, CallbackList
 from rl_training.runtime.checkpointing import (
+    STEP_PREFIX,
     Checkpoint,
     find_checkpoint,
     read_checkpoint,
+    read_step,
+    remove_leftovers,
     step_directories,
     write_checkpoint,
 )
@@ -31,10 +34,14 @@ from rl_training.runtime.experience import Offline
 from rl_training.runtime.loggers import LoggingCallback, MetricsWriter
 from rl_training.runtime.policy import Policy
 from rl_training.runtime.runs import (
+    RESULT,
     check_output_dir,
     create_run_dir,
+    locked,
+    naming_the_place,
     note_resume,
     package_versions,
+    write_result,
     write_run_files,
 )
 from rl_training.runtime.saving import CheckpointCallback, InterruptCallback
@@ -51,7 +58,7 @@ def pick_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
+        torch.ones(1, device=device).sum().item()  # also fails for `meta`, which holds no numbers
     except (RuntimeError, AssertionError, NotImplementedError):
         raise ConfigError([Problem(("device",), f"{name!r} is not usable here")]) from None
     return device
@@ -107,12 +114,16 @@ class Run:
 
     def execute(self) -> TrainResult:
         evaluator = self._evaluator()
-        run_dir, is_new = self._open_run_dir()
+        run_dir, is_new = self._choose_run_dir()
         self.state.run_dir = run_dir
         threads = torch.get_num_threads()
         torch.set_num_threads(self.config.groups.controls.torch_threads)
         try:
-            writer = self._train(run_dir, evaluator)
+            with locked(run_dir), naming_the_place(run_dir):
+                self._open(run_dir, is_new)
+                writer = self._train(run_dir, evaluator)
+                step, reason = self.state.global_step, self.state.stop_reason
+                write_result(run_dir, step, reason, writer.latest)
         except BaseException:
             if is_new and not step_directories(run_dir / "checkpoints"):
                 shutil.rmtree(run_dir)  # nothing in it is worth keeping
@@ -120,7 +131,7 @@ class Run:
         finally:
             torch.set_num_threads(threads)
         last = run_dir / "checkpoints" / find_checkpoint(run_dir).name
-        return TrainResult(run_dir, last, dict(writer.latest), self.state.stop_reason)
+        return TrainResult(run_dir, last, dict(writer.latest), reason)
 
     def _train(self, run_dir: Path, evaluator: Evaluator | None) -> MetricsWriter:
         writer = MetricsWriter(run_dir, self.config.groups.controls.tensorboard)
@@ -202,27 +213,47 @@ class Run:
             return None
         return Evaluator(self.policy, self.config.env_id, self.config.env_kwargs)
 
-    def _open_run_dir(self) -> tuple[Path, bool]:
+    def _choose_run_dir(self) -> tuple[Path, bool]:
         """The run's own directory, or a new one when going on from anything but its newest state."""
-        config = self.config
-        facts = {
-            "dataset": {**self.data.raw.describe(), "sha256": self.data.raw.sha256},
-            "branched_from": None if self.checkpoint is None else str(self.checkpoint.path),
-        }
-        earlier = None if self.checkpoint is None else self.checkpoint.run_dir
-        if self.checkpoint is not None and earlier is not None:
+        config, checkpoint = self.config, self.checkpoint
+        if checkpoint is None:
+            return create_run_dir(config.output_dir, config.algo, config.env_id, config.seed), True
+        earlier = checkpoint.run_dir
+        if earlier is not None:
             steps = step_directories(earlier / "checkpoints")
-            if steps and steps[-1] == self.checkpoint.path:
-                note_resume(earlier, config.as_dict(), self.checkpoint.path)
+            if steps and read_step(steps[-1]) <= checkpoint.step:
                 return earlier, False
-        run_dir = create_run_dir(config.output_dir, config.algo, config.env_id, config.seed)
-        if self.checkpoint is not None:
-            log.info("%s stays as it is; going on in %s", self.checkpoint.path, run_dir)
-            for name in ("metrics.jsonl", "evaluations.npz"):
-                if earlier is not None and (earlier / name).exists():
-                    shutil.copy(earlier / name, run_dir)
-        write_run_files(run_dir, config.as_dict(), facts)
+        place = config.output_dir if earlier is None else earlier.parent
+        run_dir = create_run_dir(place, config.algo, config.env_id, config.seed)
+        log.info("%s stays as it is; going on in %s", checkpoint.path, run_dir)
         return run_dir, True
+
+    def _open(self, run_dir: Path, is_new: bool) -> None:
+        """Write what describes the run; a branch takes along what it has behind it."""
+        config, checkpoint = self.config.as_dict(), self.checkpoint
+        if checkpoint is not None and not is_new:
+            remove_leftovers(run_dir / "checkpoints")
+            (run_dir / RESULT).unlink(missing_ok=True)
+            note_resume(run_dir, config, checkpoint.path)
+            return
+        dataset = {**self.data.raw.describe(), "sha256": self.data.raw.sha256}
+        facts: dict[str, Any] = {"dataset": dataset}
+        if checkpoint is not None:
+            facts["branched_from"] = str(checkpoint.path)
+            _copy_history(checkpoint, run_dir)
+        write_run_files(run_dir, config, facts)
+
+
+def _copy_history(checkpoint: Checkpoint, run_dir: Path) -> None:
+    if checkpoint.run_dir is None:
+        return
+    for name in ("metrics.jsonl", "evaluations.npz"):
+        if (checkpoint.run_dir / name).exists():
+            shutil.copy(checkpoint.run_dir / name, run_dir)
+    remembered = checkpoint.manifest["callbacks"].get("CheckpointCallback.0", {})
+    best = f"{STEP_PREFIX}{remembered.get('best_step')}"
+    if (checkpoint.run_dir / "checkpoints" / best).is_dir():
+        shutil.copytree(checkpoint.run_dir / "checkpoints" / best, run_dir / "checkpoints" / best)
 
 
 def new_run(
@@ -246,7 +277,6 @@ def resumed_run(
     dataset: TransitionDataset | None = None,
 ) -> Run:
     """A run in exactly the state of a checkpoint."""
-    check_output_dir(config.output_dir)
     manifest = checkpoint.manifest
     loaded = build_offline_dataset(config, dataset)
     data = prepare(

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from rl_training.config import CheckpointError
 from rl_training.runtime.files import sha256_of, sync_directory, write_bytes, write_json
+from rl_training.spec import ProblemSpec
 
 SCHEMA_VERSION = 1
 STEP_PREFIX = "step_"
@@ -30,6 +31,12 @@ _FILES = {
     "optimizers": "optimizer.safetensors",
 }
 _STATE_FILE = "state.safetensors"
+_MANIFEST: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("config", "spec", "progress", "algorithm", "callbacks", "dataset"), dict),
+    "files": dict,
+    "reward_scale": (int, float),
+    "metrics_position": int,
+}
 
 
 @dataclass(frozen=True)
@@ -103,13 +110,20 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} is not a checkpoint: it has no manifest.json") from None
     except (json.JSONDecodeError, UnicodeDecodeError):
         raise _damaged(path, "manifest.json is not JSON") from None
-    if not isinstance(manifest, dict) or not {"schema", "config", "spec", "files"} <= set(manifest):
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("schema"), int):
         raise _damaged(path, "manifest.json is incomplete")
     if manifest["schema"] > SCHEMA_VERSION:
         raise CheckpointError(
             f"{path} was written by a newer version of rl-training "
             f"(schema {manifest['schema']}, this one reads up to {SCHEMA_VERSION})"
         )
+    for key, kind in _MANIFEST.items():
+        if not isinstance(manifest.get(key), kind):
+            raise _damaged(path, f"{key!r} of manifest.json is missing or not what it should be")
+    try:
+        ProblemSpec.from_dict(manifest["spec"])
+    except (KeyError, TypeError, ValueError):
+        raise _damaged(path, "'spec' of manifest.json is not a problem") from None
     return manifest
 
 
@@ -120,13 +134,17 @@ def _damaged(path: Path, what: str) -> CheckpointError:
 
 
 def step_directories(checkpoints: Path) -> list[Path]:
-    """Step checkpoints in order of step."""
+    """Complete step checkpoints in order of step."""
     found = [
         path
         for path in checkpoints.glob(f"{STEP_PREFIX}*")
-        if path.name.removeprefix(STEP_PREFIX).isdigit()
+        if path.name.removeprefix(STEP_PREFIX).isdigit() and (path / "manifest.json").exists()
     ]
-    return sorted(found, key=lambda path: int(path.name.removeprefix(STEP_PREFIX)))
+    return sorted(found, key=read_step)
+
+
+def read_step(step_directory: Path) -> int:
+    return int(step_directory.name.removeprefix(STEP_PREFIX))
 
 
 def point(checkpoints: Path, name: str, step: int) -> None:
@@ -134,7 +152,19 @@ def point(checkpoints: Path, name: str, step: int) -> None:
     aside = checkpoints / f".{name}.{os.getpid()}.tmp"
     aside.unlink(missing_ok=True)
     aside.symlink_to(f"{STEP_PREFIX}{step}")
-    aside.replace(checkpoints / name)
+    link = checkpoints / name
+    if link.is_dir() and not link.is_symlink():
+        shutil.rmtree(link)  # a copy of the run that turned links into directories
+    aside.replace(link)
+
+
+def remove_leftovers(checkpoints: Path) -> None:
+    """What a crash in the middle of a save left behind."""
+    for path in (*checkpoints.glob(".*.tmp"), *checkpoints.glob(".*.old")):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def find_checkpoint(path: str | Path) -> Path:
@@ -151,9 +181,7 @@ def find_checkpoint(path: str | Path) -> Path:
     if any(given.glob("*.safetensors")):
         raise _damaged(given, "manifest.json is missing")
     checkpoints = given if given.name == "checkpoints" else given / "checkpoints"
-    last = checkpoints / "last"
-    if last.exists():
-        return last.resolve()
+    # the newest, not `last`: a crash may have come between saving and pointing
     steps = step_directories(checkpoints)
     if steps:
         return steps[-1].resolve()

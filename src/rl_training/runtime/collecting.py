@@ -12,6 +12,7 @@ from rl_training.config import ConfigError, EnvError
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.random_data import collect, collect_random
 from rl_training.envs.factory import make_raw_env
+from rl_training.envs.failures import naming_the_env
 from rl_training.envs.spaces import infer_env_spaces
 from rl_training.runtime.assemble import load_policy, open_checkpoint
 
@@ -33,7 +34,8 @@ def collect_dataset(
             raise ConfigError("--noise and --stochastic need a --checkpoint to act with")
         env = make_raw_env(env_id)
         try:
-            return collect_random(env, steps, seed)
+            with naming_the_env(env_id):
+                return collect_random(env, steps, seed)
         finally:
             env.close()
     saved, config = open_checkpoint(checkpoint, policy_only=True)
@@ -55,6 +57,7 @@ def collect_dataset(
 
     env = make_raw_env(env_id, config.env_kwargs)
     try:
-        return collect(env, act, steps, seed)
+        with naming_the_env(env_id):
+            return collect(env, act, steps, seed)
     finally:
         env.close()

@@ -69,6 +69,9 @@ class EarlyStoppingCallback(Callback):
             self.stale = 0
 
     def on_eval_end(self, state: TrainerState, metrics: Mapping[str, float]) -> None:
+        watched = metric_key(self.config.metric)
+        if watched.startswith("train/") and not any(name.startswith("train/") for name in metrics):
+            return  # the first row of losses is still to come
         value = self._value(metrics)
         ripe = state.global_step >= self.config.min_steps
         if ripe and self._reached_target(value) and not self._overruled:
@@ -134,7 +137,7 @@ class ControlsConfig(Options):
         None, "how many step checkpoints to keep besides `best`; null = all", ge=2
     )
     torch_threads: int = option(
-        1, "CPU threads of PyTorch; more than one rarely helps networks of this size", ge=1
+        1, "CPU threads of PyTorch; more than one rarely helps networks of this size", ge=1, le=256
     )
     tensorboard: bool | None = option(
         None, "write tensorboard/ event files; null = if TensorBoard is installed"

@@ -17,6 +17,7 @@ from rl_training.data.normalizers import ObservationNormalizer
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.offline_mixers import mix_transition_datasets
 from rl_training.envs.factory import make_env
+from rl_training.envs.failures import naming_the_env
 from rl_training.envs.spaces import infer_env_spaces
 from rl_training.runtime.seeding import stream_seed
 from rl_training.runtime.train_config import TrainConfig
@@ -78,11 +79,12 @@ def _collect_random(config: TrainConfig, keys: dict[str, Any]) -> TransitionData
     assert config.env_id is not None
     env = make_env(config.env_id, config.env_kwargs)
     try:
-        return load_transition_dataset(
-            "random",
-            env=env,
-            **{"dataset_seed": stream_seed(config.seed, "dataset") % 2**31, **keys},
-        )
+        with naming_the_env(config.env_id):
+            return load_transition_dataset(
+                "random",
+                env=env,
+                **{"dataset_seed": stream_seed(config.seed, "dataset") % 2**31, **keys},
+            )
     finally:
         env.close()
 

@@ -14,11 +14,12 @@ from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.envs.spaces import infer_env_spaces
 from rl_training.runtime.assemble import Run, load_policy, new_run, open_checkpoint, resumed_run
 from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.checkpointing import Checkpoint
+from rl_training.runtime.checkpointing import Checkpoint, read_step, step_directories
 from rl_training.runtime.controls import BudgetCallback
 from rl_training.runtime.evaluation import Evaluation, Evaluator
 from rl_training.runtime.loggers import read_latest
 from rl_training.runtime.policy import Policy
+from rl_training.runtime.runs import finished_step
 from rl_training.runtime.seeding import episode_seeds
 from rl_training.runtime.train_config import TrainConfig
 from rl_training.runtime.trainer import TrainerState, TrainResult
@@ -67,27 +68,38 @@ def open_run(
     """The run of a checkpoint, or its result if it has nothing left to do."""
     checkpoint, config = open_checkpoint(path)
     before = config.total_timesteps
-    if total_timesteps is not None:
-        config = config.replace(total_timesteps=total_timesteps)
     progress = checkpoint.manifest["progress"]
     reason = progress["stop_reason"]
+    if total_timesteps is not None:
+        # a larger total is a wish to go on: a smaller budget that has ended the run is lifted
+        kwargs = {key: value for key, value in config.algo_kwargs.items() if key != reason}
+        config = config.replace(total_timesteps=total_timesteps, algo_kwargs=kwargs)
     if progress["should_stop"] and reason not in BUDGET_REASONS:
         if not ignore_stop and config.total_timesteps <= before:
             raise ConfigError(
                 f"{path} stopped at step {checkpoint.step} ({reason}); to go on, pass "
                 f"--ignore-stop, or --total-timesteps larger than {before}"
             )
-    elif _spent(config, progress):
+    elif _spent(config, progress) and _is_finished(checkpoint):
+        reason = reason or "total_timesteps"
         log.warning(
             "%s is complete at step %d (%s); pass a larger --total-timesteps to go on",
-            path, checkpoint.step, reason or "total_timesteps",
+            path, checkpoint.step, reason,
         )  # fmt: skip
-        metrics = _last_metrics(checkpoint)
         run_dir = checkpoint.run_dir or checkpoint.path
-        return TrainResult(run_dir, checkpoint.path, metrics, reason or "total_timesteps")
+        return TrainResult(run_dir, checkpoint.path, _last_metrics(checkpoint), reason)
     run = resumed_run(checkpoint, config, callbacks=callbacks, dataset=dataset)
     run.state.should_stop, run.state.stop_reason = False, None
     return run
+
+
+def _is_finished(checkpoint: Checkpoint) -> bool:
+    """Whether the end of the run, with its final evaluation, lies behind this checkpoint."""
+    if checkpoint.run_dir is None:
+        return True
+    steps = step_directories(checkpoint.run_dir / "checkpoints")
+    is_last = not steps or read_step(steps[-1]) <= checkpoint.step
+    return not is_last or finished_step(checkpoint.run_dir) == checkpoint.step
 
 
 def _spent(config: TrainConfig, progress: dict[str, Any]) -> bool:
@@ -120,14 +132,16 @@ def evaluate_policy(
     env_id = env_id or config.env_id
     if env_id is None:
         raise EnvError("the policy was trained without an environment; name one: --env ID")
-    found = infer_env_spaces(env_id, config.env_kwargs)
+    # the options of one environment mean nothing to another
+    env_kwargs = config.env_kwargs if env_id == config.env_id else {}
+    found = infer_env_spaces(env_id, env_kwargs)
     if (found.obs_dim, found.action_kind, found.action_dim) != (
         policy.spec.obs_dim,
         policy.spec.action_kind,
         policy.spec.action_dim,
     ):
         raise EnvError(f"{env_id} ({found}) does not fit the policy ({policy.spec})")
-    evaluator = Evaluator(policy, env_id, config.env_kwargs, video_dir=video_dir)
+    evaluator = Evaluator(policy, env_id, env_kwargs, video_dir=video_dir)
     try:
         seeds = episode_seeds(config.seed if seed is None else seed, "scoring", num_episodes)
         return evaluator.run(seeds, deterministic=deterministic)

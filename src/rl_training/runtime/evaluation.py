@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from rl_training.config import MissingExtraError, RunError
 from rl_training.envs.factory import make_raw_env, parse_env_kwargs
+from rl_training.envs.failures import naming_the_env
 from rl_training.runtime.callbacks import Callback, Interval
 from rl_training.runtime.policy import Policy
 from rl_training.runtime.trainer import INTERRUPTED
@@ -80,6 +82,16 @@ class Evaluator:
         )
 
     def _episode(self, seed: int, deterministic: bool) -> dict[str, Any]:
+        with naming_the_env(self.env_id):
+            episode = self._roll_out(seed, deterministic)
+        if not math.isfinite(episode["return"]):
+            raise RunError(
+                f"{self.env_id}: the return of the evaluation episode with seed {seed} is "
+                f"{episode['return']}; the environment gives rewards that are not finite"
+            )
+        return episode
+
+    def _roll_out(self, seed: int, deterministic: bool) -> dict[str, Any]:
         obs, _ = self.env.reset(seed=seed)
         # an environment may draw from its action space, which has a generator of its own
         self.env.action_space.seed(seed)
@@ -91,7 +103,8 @@ class Evaluator:
             total += float(reward)
             shaped += float(self.shaping.apply(float(reward)))
             flag = info.get("is_success", info.get("success"))
-            success = success if flag is None else max(success or 0.0, float(flag))
+            if flag is not None:
+                success = max(success or 0.0, float(np.any(flag)))
             if terminated or truncated:
                 return {"return": total, "shaped": shaped, "length": step, "success": success}
         raise RunError(

@@ -12,11 +12,15 @@ from typing import Any
 def write_bytes(path: Path, content: bytes) -> None:
     """Write aside, flush to disk, rename into place."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with aside.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
+    try:
+        with aside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
 
 
 def write_json(path: Path, value: Any) -> None:

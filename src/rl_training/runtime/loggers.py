@@ -6,9 +6,11 @@ import csv
 import importlib.util
 import io
 import json
+import logging
 import math
 import os
 import time
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from rl_training.runtime.evaluation import Evaluation
     from rl_training.runtime.trainer import TrainerState
 
+log = logging.getLogger("rl_training")
 FOLD = 128  # updates whose scalars are kept as tensors before they are added up
 
 
@@ -59,10 +62,10 @@ class MetricsWriter:
             "returns": evaluation.returns[None],
             "lengths": evaluation.lengths[None],
         }
-        if path.exists():
-            with np.load(path, allow_pickle=False) as saved:
-                before = saved["steps"] < state.global_step
-                rows = {key: np.concatenate([saved[key][before], rows[key]]) for key in rows}
+        saved = _read_evaluations(path)
+        if saved:
+            before = saved["steps"] < state.global_step
+            rows = {key: np.concatenate([saved[key][before], rows[key]]) for key in rows}
         _write_npz(path, rows)
 
     def position(self) -> int:
@@ -82,10 +85,9 @@ class MetricsWriter:
         for row in _read_rows(self.path):
             self._write_csv(row)
         evaluations = self.run_dir / "evaluations.npz"
-        if evaluations.exists():
-            with np.load(evaluations, allow_pickle=False) as saved:
-                kept = {key: saved[key][saved["steps"] <= step] for key in saved.files}
-            _write_npz(evaluations, kept)
+        saved = _read_evaluations(evaluations)
+        if saved:
+            _write_npz(evaluations, {key: saved[key][saved["steps"] <= step] for key in saved})
 
     def close(self) -> None:
         self._events.close()
@@ -107,7 +109,7 @@ class MetricsWriter:
 def _read_rows(path: Path) -> list[dict[str, Any]]:
     """Rows of a metrics file; one that was cut off in the middle is left out."""
     rows = []
-    for line in path.read_text().splitlines() if path.exists() else ():
+    for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
         try:
             rows.append(json.loads(line))
         except json.JSONDecodeError:
@@ -118,6 +120,18 @@ def _read_rows(path: Path) -> list[dict[str, Any]]:
 def read_latest(path: Path) -> dict[str, float]:
     """The last value of every metric of a `metrics.jsonl`."""
     return {key: value for row in _read_rows(path) for key, value in row.items() if "/" in key}
+
+
+def _read_evaluations(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    try:
+        with np.load(path, allow_pickle=False) as saved:
+            return {key: saved[key] for key in ("steps", "returns", "lengths")}
+    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile):
+        log.warning("%s is damaged; evaluations before this point are lost", path)
+        path.unlink()
+        return {}
 
 
 def _write_npz(path: Path, arrays: dict[str, Any]) -> None:

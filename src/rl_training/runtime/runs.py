@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,6 +18,11 @@ from typing import Any
 
 from rl_training.config import OutputError, dump_yaml
 from rl_training.runtime.files import write_bytes, write_json
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
 
 REPORTED_PACKAGES = (
     "rl-training",
@@ -30,8 +38,11 @@ REPORTED_PACKAGES = (
 def check_output_dir(output_dir: str | Path) -> None:
     """Fail before any work is done if runs cannot be written there."""
     place = Path(output_dir).expanduser().absolute()
-    while not place.exists():
-        place = place.parent
+    try:
+        while not place.exists():
+            place = place.parent
+    except OSError as error:
+        raise OutputError(f"output_dir {str(output_dir)!r}: {error.strerror}") from None
     if not place.is_dir():
         raise OutputError(f"output_dir {str(output_dir)!r}: {place} is a file, not a directory")
     if not os.access(place, os.W_OK | os.X_OK):
@@ -53,6 +64,55 @@ def create_run_dir(output_dir: str | Path, algo: str, env_id: str | None, seed: 
             raise OutputError(f"cannot create {path}: {error.strerror}") from None
         return path
     raise OutputError(f"cannot find a free name beside {base}")
+
+
+RESULT = "result.json"
+
+
+@contextmanager
+def locked(run_dir: Path) -> Iterator[None]:
+    """One process trains a run at a time; the system forgets the lock if it dies."""
+    if fcntl is None:
+        yield
+        return
+    path = run_dir / ".lock"
+    with path.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            raise OutputError(
+                f"{run_dir} is being trained by process {file.read().strip() or 'another'}"
+            ) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def naming_the_place(path: Path) -> Iterator[None]:
+    """A full or read-only disk is not a fault of the run: say where it is."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES):
+            raise
+        raise OutputError(f"cannot write to {path}: {error.strerror}") from error
+
+
+def write_result(run_dir: Path, step: int, reason: str | None, metrics: dict[str, float]) -> None:
+    """The last thing a run does: without it, its end is still to come."""
+    write_json(run_dir / RESULT, {"step": step, "stop_reason": reason, "metrics": metrics})
+
+
+def finished_step(run_dir: Path) -> int | None:
+    """The step at which the run came to its end, if it did."""
+    try:
+        return int(json.loads((run_dir / RESULT).read_text())["step"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def write_run_files(run_dir: Path, config: dict[str, Any], facts: dict[str, Any]) -> None:

@@ -35,8 +35,13 @@ class CheckpointCallback(Callback):
 
     def on_train_start(self, state: TrainerState) -> None:
         self.interval.last = state.global_step
-        if self.best_step is not None and self._directory(self.best_step).exists():
-            point(self.checkpoints, "best", self.best_step)
+        if self.best_step is not None:
+            if self._directory(self.best_step).exists():
+                point(self.checkpoints, "best", self.best_step)
+            else:  # a copy of a checkpoint lies without its run: the best starts anew
+                self.best = self.best_step = None
+        if state.should_stop and not self._directory(state.global_step).exists():
+            self._save(state)  # stopped before the first tick, but a run has a checkpoint
 
     def on_collect_end(self, state: TrainerState, env_steps: int) -> None:
         self._tick(state)
@@ -61,10 +66,13 @@ class CheckpointCallback(Callback):
 
     def _tick(self, state: TrainerState) -> None:
         if self.interval.crossed(state.global_step) or self._found_best or state.should_stop:
-            self.save(self._directory(state.global_step))
-            point(self.checkpoints, "last", state.global_step)
+            self._save(state)
             self._point_best(state)
             self._prune()
+
+    def _save(self, state: TrainerState) -> None:
+        self.save(self._directory(state.global_step))
+        point(self.checkpoints, "last", state.global_step)
 
     def _point_best(self, state: TrainerState) -> None:
         if self._found_best:

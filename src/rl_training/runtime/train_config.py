@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,7 +14,7 @@ from rl_training.algorithms.registry import AlgorithmSpec, Regime, get_algorithm
 from rl_training.config import ConfigError, Options, Problem, option, unknown_key
 from rl_training.data.dataset_config import DatasetConfig
 from rl_training.envs.factory import parse_env_kwargs
-from rl_training.runtime.controls import ControlsConfig, schedule_problems
+from rl_training.runtime.controls import ControlsConfig, metric_key, schedule_problems
 
 
 class Groups(NamedTuple):
@@ -54,6 +55,12 @@ class TrainConfig(Options):
 
         def __init__(self, **values: Any) -> None:
             problems: list[Problem] = []
+            for key in ("algo_kwargs", "env_kwargs"):
+                if isinstance(values.get(key), Mapping):
+                    try:
+                        values[key] = _plain(values[key])
+                    except ConfigError as error:
+                        problems += [problem.under(key) for problem in error.problems]
             try:
                 super().__init__(**values)
             except ConfigError as error:
@@ -84,29 +91,31 @@ class TrainConfig(Options):
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for YAML and JSON, in the order of declaration."""
-        values = self.model_dump(mode="json")
-        return {
-            **values,
-            "algo_kwargs": _plain(self.algo_kwargs),
-            "env_kwargs": _plain(self.env_kwargs),
-        }
+        return self.model_dump(mode="json")
 
     def with_absolute_paths(self) -> TrainConfig:
         """The same run from any directory: resume must find the data again."""
-        return self.replace(algo_kwargs=_absolute(_plain(self.algo_kwargs)))
+        return self.replace(algo_kwargs=_absolute(self.algo_kwargs))
 
 
-def _plain(value: Any) -> Any:
-    """Tuples, paths and numpy scalars as JSON and YAML know them."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(entry) for entry in value]
+def _plain(value: Any, *path: str) -> Any:
+    """Tuples, paths and arrays as JSON and YAML know them, or an error: it must be saved."""
+    if len(path) > 20:
+        raise ConfigError([Problem(path[:2], "is nested too deeply")])
     if isinstance(value, Options):
         return value.model_dump(mode="json", exclude_unset=True)
-    if isinstance(value, Path):
-        return str(value)
-    return value.item() if hasattr(value, "item") else value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry, *path, str(key)) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(entry, *path, str(place)) for place, entry in enumerate(value)]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if hasattr(value, "tolist"):  # arrays, tensors and their scalars
+        return value.tolist()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    message = f"must be numbers, text, lists or mappings, to be saved with the run; got {value!r}"
+    raise ConfigError([Problem(path, message)])
 
 
 def _absolute(values: dict[str, Any]) -> dict[str, Any]:
@@ -170,6 +179,11 @@ def _cross_problems(config: TrainConfig, groups: Groups) -> list[Problem]:
             problems.append(Problem(place, "needs evaluations, but eval_episodes is 0"))
         if config.env_id is None:
             problems.append(Problem(place, "needs evaluations, but env_id is null"))
+        shaping = parse_env_kwargs(config.env_kwargs).evaluation.reward
+        shaped = metric_key(controls.early_stopping.metric) == "eval/shaped_return_mean"
+        if shaped and shaping.is_identity:
+            message = "is measured only with env_kwargs.wrappers.reward"
+            problems.append(Problem((*place, "metric"), message))
     if config.env_id is not None and groups.dataset.action_low is not None:
         message = f"the bounds of {config.env_id} are used; give it only without an env_id"
         problems.append(Problem(("algo_kwargs", "action_low"), message))
