@@ -252,3 +252,126 @@ def test_module_and_script_are_the_same_command() -> None:
         check=True,
     )
     assert done.stdout.startswith("rl-training ")
+
+
+def test_data_check_compares_a_log_with_an_environment(capsys: pytest.CaptureFixture[str]) -> None:
+    np.savez("log.npz", **make_fields(obs_dim=3, action_dim=1))
+    output(capsys, "data", "check", "log.npz", "--env", "Pendulum-v1", code=1)  # actions in [-1, 1]
+    np.savez("wide.npz", **make_fields(obs_dim=4, action_dim=2))
+    text = output(capsys, "data", "check", "wide.npz", "--env", "Pendulum-v1", code=1)
+    assert "error: observation-width" in text
+    assert "error: action-width" in text
+    text = output(capsys, "data", "check", "wide.npz", "--env", "CartPole-v1", code=1)
+    assert "error: action-kind" in text
+    assert "observation-width" not in text
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--reward-scale", "nan"],
+        ["--reward-scale", "1e39"],
+        ["--reward-shift", "inf"],
+        ["--scale-actions", "inf"],
+        ["--scale-actions", "nan"],
+        ["--scale-actions", "1e39"],
+        ["--scale-actions", "1e-320"],
+        ["--scale-actions", "-1"],
+    ],
+)
+def test_data_convert_refuses_numbers_that_ruin_the_file(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.savez("log.npz", **make_fields())
+    capsys.readouterr()
+    assert main(["data", "convert", "log.npz", "out.npz", *words]) == 2
+    assert words[0] in capsys.readouterr().err
+    assert not Path("out.npz").exists()
+
+
+def test_data_convert_refuses_rewards_that_overflow(capsys: pytest.CaptureFixture[str]) -> None:
+    np.savez("log.npz", **{**make_fields(), "rewards": np.full(400, 1e6)})
+    capsys.readouterr()
+    assert main(["data", "convert", "log.npz", "out.npz", "--reward-scale", "1e35"]) == 2
+    assert "'rewards' would have inf at row 0" in capsys.readouterr().err
+    assert not Path("out.npz").exists()
+
+
+def test_data_convert_cannot_clip_to_the_bounds_of_choices(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    np.savez("log.npz", **make_fields())
+    capsys.readouterr()
+    words = ["data", "convert", "log.npz", "out.npz", "--clip-actions", "--env", "CartPole-v1"]
+    assert main(words) == 2
+    assert "CartPole-v1 has discrete actions" in capsys.readouterr().err
+
+
+def test_data_collect_refuses_a_negative_seed_and_endless_noise(
+    run_dir: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["data", "collect", "--env", "Pendulum-v1", "--steps", "5", "-o", "x.npz"]
+    output(capsys, *words, "--seed", "-1", code=2)
+    output(capsys, *words, "--checkpoint", run_dir, "--noise", "nan", code=2)
+    assert not Path("x.npz").exists()
+
+
+def test_predict_does_not_replace_a_file_unasked(
+    run_dir: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.savez("log.npz", obs=np.zeros((5, 3)))
+    words = ["predict", run_dir, "--input", "log.npz", "--output"]
+    output(capsys, *words, "new/place/a.npz")
+    before = Path("new/place/a.npz").read_bytes()
+    output(capsys, *words, "new/place/a.npz", code=2)
+    assert Path("new/place/a.npz").read_bytes() == before
+    output(capsys, *words, "new/place/a.npz", "--overwrite")
+    assert [path.name for path in Path("new/place").iterdir()] == ["a.npz"]
+
+
+def test_predict_never_writes_over_its_input(
+    run_dir: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.savez("log.npz", obs=np.zeros((5, 3)))
+    Path("other.npz").symlink_to("log.npz")
+    before = Path("log.npz").read_bytes()
+    for name in ("log.npz", "./log.npz", "other.npz"):
+        words = ["predict", run_dir, "--input", "log.npz", "--output", name, "--overwrite"]
+        capsys.readouterr()
+        assert main(words) == 2
+        assert "is the --input" in capsys.readouterr().err
+    assert Path("log.npz").read_bytes() == before
+
+
+def test_predict_says_that_a_place_cannot_be_written(
+    run_dir: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    capsys.readouterr()
+    assert main(["predict", run_dir, "--obs", "[0, 0, 0]", "--output", "a.npz"]) == 2
+    assert "cannot write a.npz: No space left on device" in capsys.readouterr().err
+    assert list(Path().glob("*.npz")) + list(Path().glob(".*.tmp")) == []
+    assert main(["predict", run_dir, "--obs", "[0, 0, 0]", "--output", "/dev/null/a.npz"]) == 2
+
+
+def test_predict_takes_named_datasets_and_training_shapes(
+    run_dir: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["predict", run_dir, "--output", "a.npz", "--overwrite", "--input"]
+    assert "20000 actions" in output(capsys, *words, "builtin:pendulum/expert-v0")
+    np.savez("log.npz", obs=np.zeros((4, 1, 3)))
+    assert "4 actions" in output(capsys, *words, "log.npz")
+
+
+def test_predict_names_the_row_that_is_not_a_number(
+    run_dir: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    obs = np.zeros((5, 3))
+    obs[3, 1] = np.nan
+    np.savez("log.npz", obs=obs)
+    capsys.readouterr()
+    assert main(["predict", run_dir, "--input", "log.npz"]) == 2
+    assert "log.npz: 'obs' has nan at row 3" in capsys.readouterr().err

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from rl_training.algorithms.base import FusedAdam
 from rl_training.algorithms.bc import BC, BCConfig
+from rl_training.algorithms.stepping import FusedAdam
 from rl_training.data.batch import Batch
 from rl_training.spec import ProblemSpec
 

@@ -113,7 +113,7 @@ def test_constant_observation_column_is_named():
     fields = clean()
     fields["obs"][:, 1] = fields["next_obs"][:, 1] = 0.5
     finding = only(check(fields))
-    assert finding.name == "constant-observation"
+    assert (finding.level, finding.name) == ("info", "constant-observation")
     assert finding.message == "observation column 1 is always 0.5"
 
 
@@ -121,6 +121,14 @@ def test_several_constant_columns_share_one_finding():
     fields = clean()
     fields["obs"][:, :2] = fields["next_obs"][:, :2] = 0.5
     assert only(check(fields)).message == "observation columns 0, 1 never change"
+
+
+def test_observations_that_never_change_at_all_are_a_warning():
+    fields = clean()
+    fields["obs"][:] = fields["next_obs"][:] = 0.5
+    finding = only(check(fields))
+    assert (finding.level, finding.name) == ("warning", "constant-observation")
+    assert finding.message == "observation columns 0, 1, 2 never change"
 
 
 def test_broken_sequence_inside_an_episode_names_the_row():
@@ -176,6 +184,29 @@ def test_time_limit_among_early_ends_is_noticed():
     finding = only(check(fields))
     assert finding.name == "time-limit"
     assert "7 of 13" in finding.message
+
+
+def test_one_cut_episode_does_not_hide_a_time_limit():
+    fields = clean(episodes=10)
+    fields["terminations"], fields["truncations"] = fields["truncations"], fields["terminations"]
+    fields["terminations"][99], fields["truncations"][99] = False, True
+    finding = only(check(fields))
+    assert (finding.name, finding.row) == ("time-limit", 24)
+    assert "9 of 10 episodes end after exactly 25 steps" in finding.message
+
+
+def test_a_last_episode_that_is_cut_short_does_not_hide_a_time_limit():
+    fields = clean(episodes=3)
+    fields["terminations"], fields["truncations"] = fields["truncations"], fields["terminations"]
+    fields = {name: values[:60].copy() for name, values in fields.items()}
+    fields["truncations"][-1] = True
+    assert "2 of 3 episodes" in only(check(fields)).message
+
+
+def test_ends_that_are_mostly_truncations_are_no_time_limit():
+    fields = clean(episodes=10)
+    fields["terminations"][[24, 49]], fields["truncations"][[24, 49]] = True, False
+    assert check(fields) == []
 
 
 def test_one_terminating_episode_is_no_time_limit():
@@ -289,9 +320,9 @@ def test_incomplete_bounds_are_refused(bounds):
 
 @pytest.mark.parametrize(
     ("reward", "terminates", "level"),
-    [(1.0, True, "info"), (1.0, False, "warning"), (0.0, True, "warning")],
+    [(1.0, True, "info"), (-1.0, False, "info"), (0.0, True, "warning"), (0.0, False, "warning")],
 )
-def test_constant_reward_is_fine_only_if_episode_ends_teach(reward, terminates, level):
+def test_constant_reward_is_a_warning_only_if_it_is_zero(reward, terminates, level):
     fields = clean()
     fields["rewards"][:] = reward
     fields["terminations"][[5, 40, 71]] = terminates

@@ -1,5 +1,6 @@
 """Files: what they load as, and what is said about files that do not load."""
 
+import os
 import pickle
 import sys
 import zipfile
@@ -123,6 +124,45 @@ def test_a_failed_save_leaves_the_old_file_and_no_other(logs, monkeypatch):
     assert [p.name for p in path.parent.iterdir() if p.is_file()] == ["a.pt"]
 
 
+@pytest.mark.parametrize("name", ["a.npz", "a.pt", "a.hdf5"])
+def test_values_that_overflow_are_not_saved_over_a_good_file(logs, name):
+    dataset, write = logs
+    path = write(name)
+    before = path.read_bytes()
+    row = int((dataset.rewards * 1e38 * 1e3).isinf().nonzero()[0])
+    huge = dataset.with_reward_transform(scale=1e38).with_reward_transform(scale=1e3)
+    with pytest.raises(DatasetError, match=rf"cannot write .*{name}: 'rewards' .*inf at row {row}"):
+        huge.save(path)
+    assert path.read_bytes() == before
+    assert [p.name for p in path.parent.iterdir() if p.is_file()] == [name]
+
+
+def test_actions_that_overflow_are_not_saved(logs, tmp_path):
+    scaled = logs[0].with_action_scaling(-1e-40, 1e-40)
+    with pytest.raises(DatasetError, match="'actions' would have"):
+        scaled.save(tmp_path / "a.npz")
+    assert not (tmp_path / "a.npz").exists()
+
+
+def test_a_read_only_place_is_named_though_nothing_can_be_removed_there(logs, monkeypatch):
+    """On a read-only file system, unlink fails even for files that are not there."""
+    dataset, write = logs
+    path = write("a.npz")
+
+    def refuse(*_args, **_keys):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(zipfile, "ZipFile", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(OutputError, match=r"cannot write .*a\.npz: Read-only file system"):
+        dataset.save(path)
+
+
+def test_pth_is_a_name_for_pt(logs):
+    dataset, write = logs
+    assert load(write("a.pth"), "pt").sha256 == dataset.sha256
+
+
 @pytest.mark.parametrize("kind", ["npz", "pt", "hdf5"])
 @pytest.mark.parametrize("damage", ["garbage", "half", "empty"])
 def test_damaged_files_are_named(logs, kind, damage):
@@ -156,6 +196,13 @@ def test_a_directory_is_not_a_file(logs, tmp_path):
     logs[1]("a.npz")
     with pytest.raises(DatasetError, match=r"is a directory; give a file in it \(found: a\.npz\)"):
         load(tmp_path, "npz")
+
+
+@pytest.mark.parametrize("make", [lambda p: p.symlink_to("/dev/zero"), os.mkfifo])
+def test_what_is_no_regular_file_is_refused_without_reading_it(tmp_path, make):
+    make(tmp_path / "a.npz")
+    with pytest.raises(DatasetError, match=r"a\.npz is not a regular file"):
+        load(tmp_path / "a.npz")
 
 
 def test_a_file_without_permission_is_named(logs, monkeypatch):

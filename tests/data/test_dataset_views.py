@@ -108,12 +108,23 @@ def test_a_clip_keeps_its_place_when_scaling_follows():
         (lambda d: d.with_action_scaling([0, 0], 1), "low must have 1 entries"),
         (lambda d: d.with_action_scaling(1, 0), "low must not be greater than high"),
         (lambda d: d.with_observation_normalization(0, 0), "std must be greater than 0"),
-        (lambda d: d.with_observation_normalization(np.nan, 1), "mean must be finite"),
+        (lambda d: d.with_observation_normalization(np.nan, 1), "mean must be finite, got nan"),
+        (lambda d: d.with_observation_normalization(0, [-1]), "std must be greater than 0, got -1 in column 0"),
+        (lambda d: d.with_observation_normalization("no", 1), "mean must be a number or 1, got 'no'"),
+        (lambda d: d.with_observation_normalization(0, None), "std must be a number or 1, got None"),
+        (lambda d: d.with_action_scaling(0, np.inf), "high must be finite, got inf"),
+        (lambda d: d.with_action_clipping(1, -1), "low must not be greater than high"),
+        (lambda d: d.with_reward_transform(scale=np.nan), "scale must be finite and fit into float32, got nan"),
+        (lambda d: d.with_reward_transform(scale=1e39), r"scale must be .*, got 1e\+39"),
+        (lambda d: d.with_reward_transform(shift=np.inf), "shift must be finite"),
+        (lambda d: d.with_reward_transform(clip_min=np.nan), "clip_min must be finite"),
+        (lambda d: d.with_reward_transform(clip_max=-np.inf), "clip_max must be finite"),
+        (lambda d: d.with_reward_transform(scale="2"), "scale must be a number, got '2'"),
         (lambda d: d.top_episodes(0), "fraction must be between 0 and 1"),
         (lambda d: d.split(1.0, 0), "fraction must be between 0 and 1"),
         (lambda d: d.split(0.5, 0), "cannot split a dataset of one episode"),
     ],
-)
+)  # fmt: skip
 def test_bad_arguments_are_named(change, message):
     with pytest.raises(DatasetError, match=message):
         change(dataset_with([1.0, 2.0], [1]))

@@ -163,6 +163,35 @@ def test_one_more_observation_than_actions_is_one_episode(episodes):
     assert len(dataset) == 5
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_one_more_observation_than_actions_cannot_be_several_episodes(episodes, terminal):
+    fields = episodes([3, 2], terminal=[terminal, False])
+    path = np.concatenate([fields["obs"], fields["next_obs"][-1:]])
+    with pytest.raises(DatasetError) as caught:
+        TransitionDataset.from_dict({**fields, "obs": path, "next_obs": None}, "a.npz")
+    assert str(caught.value) == (
+        "a.npz: 'obs' is one longer than the other fields, which means one episode and its final "
+        "observation, but row 2 ends an episode before that. Add 'next_obs', or leave out the last "
+        "observation: 'truncations' then say which rows have none."
+    )
+
+
+def test_a_change_of_episode_id_is_an_end_of_one_more_observation_too(episodes):
+    fields = episodes([5])
+    path = np.concatenate([fields["obs"], fields["next_obs"][-1:]])
+    more = {"obs": path, "next_obs": None, "truncations": None, "episode_ids": [0, 0, 1, 1, 1]}
+    with pytest.raises(DatasetError, match="row 1 ends an episode"):
+        TransitionDataset.from_dict({**fields, **more})
+
+
+def test_sequences_that_lose_no_row_do_not_say_so(episodes):
+    fields = episodes([4, 3], terminal=[True, True])
+    dataset = TransitionDataset.from_dict({**fields, "next_obs": None})
+    assert dataset.notes == ("next_obs is the next row's obs",)
+    shorter = TransitionDataset.from_dict({**episodes([4]), "next_obs": None})
+    assert shorter.notes == ("next_obs is the next row's obs; dropped 1 row that has none",)
+
+
 def test_without_next_observations_and_boundaries_the_error_says_what_to_add(episodes):
     fields = episodes([5])
     with pytest.raises(DatasetError, match=r"has no 'next_obs'.*'truncations' or 'episode_ids'"):
@@ -254,7 +283,8 @@ def edited(fields, key, row, value):
         (lambda f: {**f, "obs": [[1], [1, 2]] * 10}, "'obs' holds Python objects"),
         (lambda f: {**f, "rewards": np.zeros((20, 2))}, "'rewards' must be one number per row"),
         (lambda f: {**f, "rewards": 1}, "'rewards' is a single value"),
-        (lambda f: {**f, "actions": np.full(20, -1)}, "'actions' has -1 at row 0: discrete actions count"),
+        (lambda f: {**f, "actions": np.full(20, -1)}, "'actions' has -1 at row 0: "
+         r"whole numbers are discrete actions and count from 0 \(store continuous actions as floats\)"),
         (lambda f: {**f, "actions": np.full(20, 1 << 40)}, "too many choices"),
         (lambda f: {**f, "actions": np.zeros((20, 3), int)}, "multi-discrete actions are not supported"),
         (lambda f: {key: value[:0] for key, value in f.items()}, "data has no transitions"),
@@ -283,9 +313,31 @@ def test_large_finite_values_are_not_mistaken_for_infinite_ones(episodes):
     assert TransitionDataset(**fields).rewards[0] == np.float32(3e38)
 
 
-def test_given_next_actions_are_carried_and_not_valid_after_a_termination(episodes):
+def test_given_next_actions_are_carried_and_not_valid_where_an_episode_ends(episodes):
     fields = episodes([3, 3], terminal=[True, False])
     dataset = TransitionDataset(**fields, next_actions=fields["actions"] + 1)
     assert torch.equal(dataset.next_actions, torch.from_numpy(fields["actions"] + 1))
-    assert dataset.next_action_valid.tolist() == [1, 1, 0, 1, 1, 1]
+    assert dataset.next_action_valid.tolist() == [1, 1, 0, 1, 1, 0]
     assert dataset.with_next_actions() is dataset
+
+
+def test_given_next_actions_are_not_valid_where_a_cut_was_derived(episodes):
+    fields = episodes([3, 4, 2], terminal=[True, False, False])
+    del fields["truncations"]
+    dataset = TransitionDataset(**fields, next_actions=fields["actions"] + 1)
+    assert dataset.boundaries == "derived"
+    assert dataset.next_action_valid.tolist() == [1, 1, 0, 1, 1, 1, 0, 1, 1]
+
+
+def test_given_next_actions_of_sequences_stay_valid_before_a_dropped_row(episodes):
+    fields = episodes([3, 4], terminal=[True, False])
+    more = {"next_obs": None, "next_actions": fields["actions"] + 1}
+    dataset = TransitionDataset.from_dict({**fields, **more})
+    assert dataset.next_action_valid.tolist() == [1, 1, 0, 1, 1, 1]
+
+
+def test_a_file_may_say_that_a_next_action_is_valid_after_a_cut(episodes):
+    fields = episodes([3, 3], terminal=[True, False])
+    more = {"next_actions": fields["actions"] + 1, "next_action_valid": [1, 1, 0, 1, 1, 1]}
+    dataset = TransitionDataset.from_dict({**fields, **more})
+    assert dataset.next_action_valid.tolist() == [1, 1, 0, 1, 1, 1]

@@ -2,8 +2,10 @@
 
 import json
 import os
+import tempfile
 import tracemalloc
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from rl_training.data import (
     mix_transition_datasets,
     packing,
 )
+from rl_training.data.npz_source import NpzSource
 
 
 @pytest.fixture
@@ -137,3 +140,62 @@ def test_a_mixture_of_mapped_parts_is_mapped_and_leaves_no_file(path, private_ca
     assert not mixture.in_memory
     assert torch.equal(mixture.obs, torch.cat([part.obs, part.obs]))
     assert len(list((private_cache / "packed").iterdir())) == 2
+
+
+def read_only(monkeypatch):
+    """As a read-only mount answers; chmod would not stop root."""
+    memmap, opened = np.memmap, Path.open
+
+    def refuse_writable(file, dtype, mode, **keys):
+        if mode != "r":
+            raise PermissionError(13, "Permission denied")
+        return memmap(file, dtype, mode, **keys)
+
+    def refuse_writing(path, mode="r", *args, **keys):
+        if mode[0] != "r":
+            raise OSError(30, "Read-only file system")
+        return opened(path, mode, *args, **keys)
+
+    def refuse(*_args, **_keys):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(np, "memmap", refuse_writable)
+    monkeypatch.setattr(Path, "open", refuse_writing)
+    monkeypatch.setattr(Path, "unlink", refuse)
+
+
+def test_a_cache_on_a_read_only_mount_is_used_without_a_word(path, monkeypatch):
+    before = mapped(path)
+    read_only(monkeypatch)
+    data = mapped(path)
+    assert data.sha256 == before.sha256
+    assert data.episode_lengths.tolist() == before.episode_lengths.tolist()
+    batch = data.with_reward_transform(scale=2).sample(8, generator=torch.Generator())
+    assert batch.obs.shape == (8, 3)
+
+
+def test_a_cache_that_cannot_be_written_names_the_variable(path, monkeypatch):
+    read_only(monkeypatch)
+    with pytest.raises(OutputError, match=r"cannot write .*Read-only.*Set RL_TRAINING_CACHE"):
+        mapped(path)
+
+
+def test_a_mixture_that_cannot_be_written_names_the_variable(path, monkeypatch):
+    part = mapped(path)
+
+    def refuse(*_args, **_keys):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    with pytest.raises(OutputError, match=r"Read-only.*Set RL_TRAINING_CACHE"):
+        mix_transition_datasets([part, part])
+
+
+def test_a_source_that_fails_while_it_is_read_is_not_blamed_on_the_cache(path, monkeypatch):
+    def fail(*_args):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(NpzSource, "read", fail)
+    with pytest.raises(OSError, match="Input/output error") as caught:
+        mapped(path)
+    assert not isinstance(caught.value, OutputError)

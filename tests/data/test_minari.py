@@ -119,6 +119,23 @@ def test_an_episode_that_just_stops_still_ends_there():
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning:minari")
+def test_a_badly_named_neighbour_does_not_stop_a_dataset_from_loading(tmp_path, stored):
+    (tmp_path / "minari" / "my old stuff" / "data").mkdir(parents=True)
+    dataset = load_transition_dataset("minari", dataset_id="test/walk-v0")
+    assert dataset.episode_lengths.tolist() == [5, 3, 7]
+    with pytest.raises(DatasetError, match=r"'test/run-v0' is not on this machine .*my old stuff"):
+        load_transition_dataset("minari", dataset_id="test/run-v0")
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:minari")
+def test_a_dataset_without_its_files_is_damaged_and_not_missing(tmp_path, stored):
+    for file in (tmp_path / "minari" / "test" / "walk-v0" / "data").iterdir():
+        file.unlink()
+    with pytest.raises(DatasetError, match="cannot open Minari dataset 'test/walk-v0'"):
+        load_transition_dataset("minari", dataset_id="test/walk-v0")
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:minari")
 def test_a_missing_dataset_suggests_a_local_one():
     write("test/walk-v0", [3])
     with pytest.raises(

@@ -8,7 +8,7 @@ branches on no data, so that one source serves every stepper.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import (
     Annotated,
@@ -16,7 +16,6 @@ from typing import (
     ClassVar,
     Generic,
     NamedTuple,
-    Protocol,
     TypeVar,
     get_args,
     get_origin,
@@ -26,14 +25,23 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from rl_training.algorithms.stepping import EagerStepper, FusedAdam, Noise, Stepper, Terms
 from rl_training.config import CheckpointError, Options, option
 from rl_training.data.batch import Batch
 from rl_training.models.actors import Actor
 from rl_training.models.networks import NumpyFunction
 from rl_training.spec import ProblemSpec
 
-Terms = dict[str, Tensor]
-Noise = dict[str, Tensor]
+__all__ = [
+    "ActorCriticConfig",
+    "Algorithm",
+    "AlgorithmConfig",
+    "Noise",
+    "Terms",
+    "TrainingState",
+    "target_of",
+]
+
 LossFunction = Callable[[Any, Batch, Noise, Any], Terms]
 
 
@@ -69,78 +77,6 @@ class TrainingState(NamedTuple):
 
     tensors: dict[str, Tensor]
     values: dict[str, Any]
-
-
-class Stepper(Protocol):
-    """Moves parameters; an algorithm does not know which one does."""
-
-    def minimize(
-        self, algorithm: Algorithm[Any], name: str, batch: Batch, noise: Noise
-    ) -> Terms: ...
-
-    def track(self, algorithm: Algorithm[Any], tau: float) -> None: ...
-
-
-class FusedAdam(torch.optim.Adam):
-    """Adam on gradients that are handed to it: `step` spends more on bookkeeping than on Adam."""
-
-    def __init__(self, parameters: Iterable[Tensor], lr: float) -> None:
-        super().__init__(parameters, lr=lr, fused=True)
-
-    @torch.no_grad()
-    def apply(self, gradients: tuple[Tensor, ...]) -> None:
-        """One step; the gradients are in the order of the parameters."""
-        (group,) = self.param_groups
-        parameters = group["params"]
-        states = [self.state[parameter] or self._begin(parameter) for parameter in parameters]
-        steps = [state["step"] for state in states]
-        torch._foreach_add_(steps, 1)
-        torch._fused_adam_(
-            parameters,
-            gradients,
-            [state["exp_avg"] for state in states],
-            [state["exp_avg_sq"] for state in states],
-            [],
-            steps,
-            lr=group["lr"],
-            beta1=group["betas"][0],
-            beta2=group["betas"][1],
-            weight_decay=group["weight_decay"],
-            eps=group["eps"],
-            amsgrad=False,
-            maximize=False,
-        )
-
-    def _begin(self, parameter: Tensor) -> dict[str, Tensor]:
-        self.state[parameter] = {
-            "step": torch.zeros((), device=parameter.device),
-            "exp_avg": torch.zeros_like(parameter),
-            "exp_avg_sq": torch.zeros_like(parameter),
-        }
-        return self.state[parameter]
-
-
-class EagerStepper:
-    """Plain autograd, differentiating each loss in its own network's parameters only."""
-
-    def minimize(self, algorithm: Algorithm[Any], name: str, batch: Batch, noise: Noise) -> Terms:
-        terms = algorithm.losses[name](algorithm, batch, noise, algorithm.config)
-        parameters = algorithm.parameters_of(name)
-        # grad() in these inputs alone skips the weight gradients of a critic that only relays
-        gradients = torch.autograd.grad(terms[f"{name}_loss"], parameters)
-        optimizer = algorithm.optimizers[name]
-        if isinstance(optimizer, FusedAdam):
-            optimizer.apply(gradients)
-        else:  # of an algorithm with a `build_optimizer` of its own
-            for parameter, gradient in zip(parameters, gradients, strict=True):
-                parameter.grad = gradient
-            optimizer.step()
-        return {key: value.detach() for key, value in terms.items()}
-
-    @torch.no_grad()
-    def track(self, algorithm: Algorithm[Any], tau: float) -> None:
-        targets, sources = algorithm.tracked_parameters()
-        torch._foreach_lerp_(targets, sources, tau)
 
 
 @contextmanager

@@ -43,6 +43,8 @@ class Policy:
 
     def predict(self, obs: ArrayLike, *, deterministic: bool = True) -> NDArray[Any]:
         """The action for one observation, or the actions for a batch of them."""
+        if isinstance(obs, torch.Tensor):
+            obs = obs.detach().cpu()
         array = np.asarray(obs, dtype=np.float32)
         self._check(array)
         if self.normalizer is not None:
