@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rl_training.algorithms.bc import BCAlgorithm, BCConfig, bc_gaussian_actor_loss, bc_loss
+from rl_training.algorithms.bc import BCAlgorithm, BCConfig, bc_likelihood_actor_loss, bc_loss
 from rl_training.data import TransitionDataset
 from rl_training.models import gaussian_log_prob
 from rl_training.spec import ProblemSpec
@@ -24,7 +24,7 @@ def test_gaussian_log_prob_is_unsquashed_and_summed_over_dimensions() -> None:
     actions = torch.tensor([[0.3, 0.4], [-0.5, 0.9]])
     log_probs = gaussian_log_prob(mean, log_std, actions)
     assert log_probs.tolist() == pytest.approx([-1.712900, -3.168498], abs=1e-5)
-    loss = bc_gaussian_actor_loss(log_probs=log_probs)["actor_loss"]
+    loss = bc_likelihood_actor_loss(log_probs=log_probs)["actor_loss"]
     assert loss.item() == pytest.approx(2.440699, abs=1e-5)
 
 

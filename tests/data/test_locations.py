@@ -58,7 +58,7 @@ def test_an_empty_hdf5_field_has_no_rows(tmp_path, episodes):
     path = save(tmp_path / "a.hdf5", {**episodes([30]), "rewards": h5py.Empty("f4")})
     (finding,) = check_location(str(path))
     assert (finding.name, "rewards 0" in finding.message) == ("unequal-lengths", True)
-    with pytest.raises(DatasetError, match="different lengths.*rewards 0"):
+    with pytest.raises(DatasetError, match=r"different lengths.*rewards 0"):
         load_transition_dataset("hdf5", dataset_path=path)
 
 

@@ -35,7 +35,9 @@ def test_a_choice_that_the_environment_does_not_have_is_an_error(episodes):
     fields["actions"][[7, 9]] = 6
     (finding,) = check_dataset(TransitionDataset(**fields), spec=CHOICE)
     assert (finding.level, finding.name, finding.row) == ("error", "action-choices", 7)
-    assert finding.message == "action 6 is not among the environment's 4 choices (0 to 3) at row 7"
+    assert (
+        finding.message == "action 6 is not among the environment's 4 choices (0 to 3) at rows 7, 9"
+    )
 
 
 def test_several_things_that_do_not_fit_are_all_reported(episodes):

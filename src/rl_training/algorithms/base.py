@@ -98,7 +98,10 @@ class Algorithm(nn.Module, Generic[ConfigT]):
     name: ClassVar[str] = ""
     config_class: ClassVar[type[AlgorithmConfig]]
     losses: ClassVar[dict[str, LossFunction]] = {}
-    normalizes_observations: ClassVar[bool] = False  # the paper's choice, used by default
+    # the paper's choices, used by default
+    normalizes_observations: ClassVar[bool] = False
+    normalizes_rewards: ClassVar[bool] = False
+    schedules: ClassVar[dict[str, str]] = {}  # learning-rate decay by network
     actor: Any
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -134,6 +137,12 @@ class Algorithm(nn.Module, Generic[ConfigT]):
         self._parameters_of = {name: list(getattr(self, name).parameters()) for name in self.losses}
         self.optimizers = {name: self.build_optimizer(name) for name in self.losses}
         self._tracked = self._pair_targets()
+
+    @classmethod
+    def needs_next_actions(cls, config: Any) -> bool:
+        """Whether batches must hold the action that the data took next."""
+        del config
+        return False
 
     def build(self, spec: ProblemSpec, config: ConfigT) -> None:
         """Create the networks as attributes; `target_<name>` follows `<name>`."""

@@ -1,7 +1,8 @@
-"""BC: behaviour cloning, deterministic or Gaussian.
+"""BC: behaviour cloning, deterministic or Gaussian, or of discrete choices.
 
 deterministic  min_π  E[(π(s) - a)²]          mean over batch and action dimensions
 gaussian       min_π  E[-log π(a|s)]          not squashed, one σ per dimension
+discrete       min_π  E[-log π(a|s)]          softmax over the choices
 
 With `top_fraction` it is %BC: only the best episodes by return are imitated.
 """
@@ -10,19 +11,19 @@ from __future__ import annotations
 
 from typing import Literal
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from rl_training.algorithms.base import Algorithm, AlgorithmConfig, Noise, Terms
 from rl_training.algorithms.registry import register
 from rl_training.config import option
 from rl_training.data.batch import Batch
-from rl_training.models import DeterministicActor, GaussianActor
+from rl_training.models import CategoricalActor, DeterministicActor, GaussianActor
 from rl_training.spec import ProblemSpec
 
 
 class BCConfig(AlgorithmConfig):
     policy_type: Literal["deterministic", "gaussian"] = option(
-        "deterministic", "regress the action, or maximise its likelihood"
+        "deterministic", "regress a continuous action, or maximise its likelihood"
     )
 
 
@@ -31,7 +32,7 @@ def bc_actor_loss(*, policy_actions: Tensor, actions: Tensor) -> Terms:
     return {"actor_loss": (policy_actions - actions).square().mean((-2, -1))}
 
 
-def bc_gaussian_actor_loss(*, log_probs: Tensor) -> Terms:
+def bc_likelihood_actor_loss(*, log_probs: Tensor) -> Terms:
     """Negative log-likelihood of the logged actions; log_probs (batch,)."""
     return {"actor_loss": -log_probs.mean(-1)}
 
@@ -40,10 +41,12 @@ bc_loss = bc_actor_loss
 
 
 def actor_loss(nets: BCAlgorithm, batch: Batch, noise: Noise, config: BCConfig) -> Terms:
+    if nets.spec.action_kind == "discrete":
+        return bc_likelihood_actor_loss(log_probs=nets.actor.log_prob(batch.obs, batch.actions))
     if config.policy_type == "deterministic":
         return bc_actor_loss(policy_actions=nets.actor(batch.obs), actions=batch.actions)
     mean, log_std = nets.actor(batch.obs)
-    terms = bc_gaussian_actor_loss(log_probs=nets.actor.log_prob(batch.obs, batch.actions))
+    terms = bc_likelihood_actor_loss(log_probs=nets.actor.log_prob(batch.obs, batch.actions))
     return {
         **terms,
         "action_mse": bc_actor_loss(policy_actions=mean, actions=batch.actions)["actor_loss"],
@@ -51,13 +54,16 @@ def actor_loss(nets: BCAlgorithm, batch: Batch, noise: Noise, config: BCConfig) 
     }
 
 
-@register("bc")
+@register("bc", action_kinds=("continuous", "discrete"))
 class BCAlgorithm(Algorithm[BCConfig]):
     losses = {"actor": actor_loss}
     normalizes_observations = True
 
     def build(self, spec: ProblemSpec, config: BCConfig) -> None:
-        network = DeterministicActor if config.policy_type == "deterministic" else GaussianActor
+        if spec.action_kind == "discrete":
+            network: type[nn.Module] = CategoricalActor
+        else:
+            network = DeterministicActor if config.policy_type == "deterministic" else GaussianActor
         self.actor = network(spec.obs_dim, spec.action_dim, config.hidden_sizes)
 
 

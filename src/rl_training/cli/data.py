@@ -14,10 +14,10 @@ from rl_training.config import ConfigError, DatasetError
 if TYPE_CHECKING:
     from rl_training.data.checks import Finding
     from rl_training.data.offline_dataset import TransitionDataset
+    from rl_training.spec import ProblemSpec
 
 app = typer.Typer(help="Look at, check, convert and collect datasets.", no_args_is_help=True)
 Location = Annotated[str, typer.Argument(help="A file, builtin:NAME or minari:NAME.")]
-Bounds = Annotated[str | None, typer.Option(help="Take the action bounds of this environment.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -37,14 +37,15 @@ def info(dataset: Location, json: Json = False) -> None:
 @app.command()
 def check(
     dataset: Location,
-    env: Bounds = None,
+    env: Annotated[
+        str | None, typer.Option(help="Compare with the spaces of this environment.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Report what makes offline training fail silently; exit code 1 if anything is wrong."""
     from rl_training.data.locations import check_location
 
-    low, high = _bounds(env)
-    findings = check_location(dataset, action_low=low, action_high=high)
+    findings = check_location(dataset, spec=None if env is None else _spec(env))
     wrong = [finding for finding in findings if finding.level != "info"]
     if json:
         say_json([asdict(finding) for finding in findings])
@@ -73,7 +74,9 @@ def convert(
     clip_actions: Annotated[
         bool, typer.Option("--clip-actions", help="Clip actions to --env's bounds, else [-1, 1].")
     ] = False,
-    env: Bounds = None,
+    env: Annotated[
+        str | None, typer.Option(help="Take the action bounds of this environment.")
+    ] = None,
     top_fraction: Annotated[float | None, typer.Option(help="Keep the best episodes.")] = None,
     reward_scale: Annotated[float, typer.Option(help="Multiply rewards.")] = 1.0,
     reward_shift: Annotated[float, typer.Option(help="Add to rewards after scaling.")] = 0.0,
@@ -83,6 +86,10 @@ def convert(
     from rl_training.data.locations import load_location
 
     _refuse_existing(target, overwrite)
+    _require_finite("--reward-scale", reward_scale)
+    _require_finite("--reward-shift", reward_shift)
+    if scale_actions is not None:
+        _require_finite("--scale-actions", scale_actions)
     dataset = load_location(source)
     if with_next_actions:
         dataset = dataset.with_next_actions()
@@ -108,7 +115,7 @@ def collect(
         typer.Option(min=0, help="Gaussian noise on actions, as a share of half their range."),
     ] = 0.0,
     stochastic: Annotated[bool, typer.Option("--stochastic", help="Sample actions.")] = False,
-    seed: Annotated[int, typer.Option(help="Seed of environment and actions.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of environment and actions.")] = 0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output.")] = False,
     plugin: PluginOption = [],  # noqa: B006
 ) -> None:
@@ -116,6 +123,7 @@ def collect(
     from rl_training.runtime.collecting import collect_dataset
 
     _refuse_existing(output, overwrite)
+    _require_finite("--noise", noise)
     dataset = collect_dataset(
         env_id=env,
         checkpoint=checkpoint,
@@ -138,34 +146,41 @@ def _refuse_existing(path: Path, overwrite: bool) -> None:
     check_output_dir(path.parent)
 
 
-def _bounds(env: str | None) -> tuple[Any, Any]:
-    if env is None:
-        return None, None
+def _require_finite(option: str, value: float) -> None:
+    if not abs(value) < 3.4e38:  # the largest float32, in which datasets are kept; false for NaN
+        raise ConfigError(f"{option} must be finite and below 3.4e38, got {value}")
+
+
+def _spec(env: str) -> ProblemSpec:
     from rl_training.envs.spaces import infer_env_spaces
 
-    spec = infer_env_spaces(env)
-    return (spec.action_low, spec.action_high) if spec.action_kind == "continuous" else (None, None)
+    return infer_env_spaces(env)
 
 
 def _change_actions(
     dataset: TransitionDataset, scale: float | None, clip: bool, env: str | None
 ) -> TransitionDataset:
     if scale is not None:
-        if scale <= 0:
+        if not scale > 1 / 3.4e38:
             raise ConfigError(f"--scale-actions must be > 0, got {scale}")
         dataset = dataset.with_action_scaling(-1 / scale, 1 / scale)
     if clip:
-        low, high = _bounds(env)
-        dataset = dataset.with_action_clipping(
-            -1.0 if low is None else low, 1.0 if high is None else high
-        )
-    elif env is not None:
+        return dataset.with_action_clipping(*_bounds(env))
+    if env is not None:
         raise ConfigError("--env is used with --clip-actions only")
     return dataset
 
 
+def _bounds(env: str | None) -> tuple[Any, Any]:
+    if env is None:
+        return -1.0, 1.0
+    spec = _spec(env)
+    if spec.action_kind == "discrete":
+        raise ConfigError(f"{env} has discrete actions, so there are no bounds to clip to")
+    return spec.action_low, spec.action_high
+
+
 def _save(dataset: TransitionDataset, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     dataset.save(path)
     say(f"{len(dataset)} transitions written to {path}")
 

@@ -9,41 +9,63 @@ from typing import Annotated, Any
 import typer
 
 from rl_training.cli.console import PluginOption, say
-from rl_training.config import ConfigError
+from rl_training.config import ConfigError, RLTrainingError
 
 
 def predict(
     checkpoint: Annotated[Path, typer.Argument(help="A checkpoint or a run directory (its last).")],
     obs: Annotated[str | None, typer.Option(help="'[1, 0, 0]', or a list of such.")] = None,
     input: Annotated[
-        Path | None, typer.Option(help="A log (.npz, .pt, .hdf5) of observations.")
+        str | None,
+        typer.Option(help="Observations: a log (.npz, .pt, .hdf5), builtin:NAME or minari:NAME."),
     ] = None,
     output: Annotated[Path | None, typer.Option(help="Write actions to this .npz.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output.")] = False,
     stochastic: Annotated[bool, typer.Option("--stochastic", help="Sample actions.")] = False,
     plugin: PluginOption = [],  # noqa: B006
 ) -> None:
     """Print (or write) the policy's actions in the environment's units."""
-    import numpy as np
-
     from rl_training.runtime import predict_checkpoint
 
-    if (obs is None) == (input is None):
-        raise ConfigError("predict needs either --obs '[...]' or --input LOG")
-    values = _parse(obs) if obs is not None else _read(input)
+    if output is not None:
+        _check_output(output, input, overwrite)
+    values = _observations(obs, input)
     try:
         actions = predict_checkpoint(checkpoint, values, deterministic=not stochastic)
+    except RLTrainingError:
+        raise
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    if output is not None:
-        from rl_training.runtime.runs import check_output_dir
-
-        if output.suffix != ".npz":
-            raise ConfigError(f"--output {output}: write to a .npz file")
-        check_output_dir(output.parent)
-        np.savez(output, actions=actions)
-        say(f"{len(np.atleast_2d(actions))} actions written to {output}")
-    else:
+    if output is None:
         say(json.dumps(actions.tolist()))
+        return
+    _write(output, actions)
+    count = len(values) if values.ndim == 2 else 1
+    say(f"{count} action{'s' * (count != 1)} written to {output}")
+
+
+def _check_output(output: Path, source: str | None, overwrite: bool) -> None:
+    """Before any work is done."""
+    from rl_training.runtime.runs import check_output_dir
+
+    if output.suffix != ".npz":
+        raise ConfigError(f"--output {output}: write to a .npz file")
+    if output.exists():
+        if source is not None and Path(source).exists() and output.samefile(source):
+            raise ConfigError(f"--output {output} is the --input: write to another file")
+        if not overwrite:
+            raise ConfigError(f"--output {output} exists; pass --overwrite to replace it")
+    check_output_dir(output.parent)
+
+
+def _observations(obs: str | None, source: str | None) -> Any:
+    if obs is not None and source is None:
+        return _parse(obs)
+    if source is not None and obs is None:
+        from rl_training.data.locations import read_observations
+
+        return read_observations(source)
+    raise ConfigError("predict needs either --obs '[...]' or --input LOG")
 
 
 def _parse(text: str) -> Any:
@@ -55,8 +77,10 @@ def _parse(text: str) -> Any:
         raise ConfigError(f"--obs {text!r}: write a list of numbers, such as '[1, 0, 0]'") from None
 
 
-def _read(path: Path | None) -> Any:
-    from rl_training.data.locations import read_observations
+def _write(path: Path, actions: Any) -> None:
+    import numpy as np
 
-    assert path is not None
-    return read_observations(path)
+    from rl_training.data.dataset_saving import written_aside
+
+    with written_aside(path) as aside, aside.open("wb") as file:  # savez renames a path
+        np.savez(file, actions=actions)

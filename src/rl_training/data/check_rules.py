@@ -15,13 +15,16 @@ from rl_training.data.episode_flags import row_breaks
 Column = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
+Level = Literal["error", "warning", "info"]
+
+_TIME_LIMIT_SHARE = 0.9  # a mislabelled limit shows in nearly all episodes, not in each
 
 
 @dataclass(frozen=True)
 class Finding:
     """One thing to know about a dataset, the first row that shows it, and what to do."""
 
-    level: Literal["error", "warning", "info"]
+    level: Level
     name: str
     message: str
     row: int | None
@@ -62,8 +65,10 @@ def check_observations(data: Columns) -> Iterator[Finding]:
     if len(constant) and len(data.obs) > 1:
         columns = list_rows(constant, data.shown_rows).replace("row", "column")
         value = f"is always {data.obs[0, constant[0]]:g}" if len(constant) == 1 else "never change"
+        # Many simulators have columns that are always 0; only all of them is surely a fault.
+        level: Level = "warning" if len(constant) == data.obs.shape[1] else "info"
         yield Finding(
-            "warning", "constant-observation", f"observation {columns} {value}", 0,
+            level, "constant-observation", f"observation {columns} {value}", 0,
             "leave the column out, or repair the sensor that should fill it",
         )  # fmt: skip
 
@@ -94,15 +99,20 @@ def check_time_limits(data: Columns) -> Iterator[Finding]:
     lengths, terminal = data.lengths[complete], data.terminations[last[complete]]
     if len(lengths) < 2 or lengths.max() < 2:
         return
-    at_limit = lengths == lengths.max()
+    limit = lengths.max()
+    at_limit = lengths == limit
+    suspicious = at_limit & terminal
+    count = suspicious.sum()
+    # An episode that is cut off before the limit, as the last of a log often is, tells nothing.
+    nearly_all = count >= max(2, _TIME_LIMIT_SHARE * (at_limit | terminal).sum())
     # Some episodes may end early; then only many ends at one great length are suspicious.
-    many = lengths.max() >= 50 and at_limit.sum() >= max(3, 0.1 * len(lengths))
-    if terminal[at_limit].all() and (at_limit.all() or many):
+    many = limit >= 50 and count >= max(3, 0.1 * len(lengths), _TIME_LIMIT_SHARE * at_limit.sum())
+    if nearly_all or many:
         yield Finding(
             "warning", "time-limit",
-            f"{at_limit.sum():,} of {len(lengths):,} episodes end after exactly "
-            f"{lengths.max():,} steps, all as terminations: that looks like a time limit",
-            int(last[complete][at_limit][0]),
+            f"{count:,} of {len(lengths):,} episodes end after exactly {limit:,} steps as "
+            "terminations: that looks like a time limit",
+            int(last[complete][suspicious][0]),
             "mark these rows in 'truncations' instead, so that their value is bootstrapped",
         )  # fmt: skip
 
@@ -110,12 +120,15 @@ def check_time_limits(data: Columns) -> Iterator[Finding]:
 def check_rewards(data: Columns) -> Iterator[Finding]:
     rewards = data.rewards
     if len(rewards) > 1 and rewards.min() == rewards.max():
-        # A constant reward teaches only where episodes end (CartPole); a constant 0, nothing.
-        teaches = data.terminations.any() and rewards[0] != 0
+        # A reward per step is a task (CartPole, MountainCar); a column of 0 was likely not logged.
+        lost = rewards[0] == 0
+        fine = (
+            "fine if episodes end on failure" if data.terminations.any()
+            else "add episodes that reach the goal: without an end there is nothing to tell apart"
+        )  # fmt: skip
         yield Finding(
-            "info" if teaches else "warning", "constant-reward",
-            f"every reward is {rewards[0]:g}", 0,
-            "log the reward of the task" if not teaches else "fine if episodes end on failure",
+            "warning" if lost else "info", "constant-reward", f"every reward is {rewards[0]:g}", 0,
+            "log the reward of the task" if lost else fine,
         )  # fmt: skip
         return
     outliers = _reward_outliers(rewards, data.terminations)
@@ -160,7 +173,7 @@ def check_duplicates(data: Columns) -> Iterator[Finding]:
     if not len(rows):
         return
     # In a world of few states the same step is taken again and again.
-    level: Literal["warning", "info"] = "info" if _is_integer(data.obs) else "warning"
+    level: Level = "info" if _is_integer(data.obs) else "warning"
     if data.starts is not None and data.lengths is not None:
         episodes = repeated_episodes(hashes, data.starts, data.lengths)
         if len(episodes):

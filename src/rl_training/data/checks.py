@@ -22,9 +22,13 @@ from rl_training.data.check_rules import (
     list_rows,
 )
 from rl_training.data.field_names import match_field_names
+from rl_training.data.field_source import ArraySource, FieldSource
 from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.data.packing import pack
+from rl_training.data.problem_rules import check_problem, fits_actions
+from rl_training.spec import ProblemSpec
 
-__all__ = ["Finding", "check_dataset", "check_fields", "is_wrong"]
+__all__ = ["Finding", "check_dataset", "check_fields", "check_source", "is_wrong"]
 
 _NO_FIX = "correct the file"
 
@@ -39,11 +43,23 @@ def check_dataset(
     *,
     action_low: Bound | None = None,
     action_high: Bound | None = None,
+    spec: ProblemSpec | None = None,
     max_findings_rows: int = 3,
 ) -> list[Finding]:
-    """Everything suspicious in a dataset that could be loaded; messages list that many rows."""
+    """Everything suspicious in a dataset that could be loaded.
+
+    Args:
+        dataset: What training would see.
+        action_low: Lower bounds of actions, if they are known.
+        action_high: Upper bounds of actions.
+        spec: The environment to compare with; its bounds are used then.
+        max_findings_rows: How many rows a message lists.
+    """
     data = _columns(dataset, max_findings_rows)
+    if spec is not None and fits_actions(data, spec):
+        action_low, action_high = spec.action_low, spec.action_high
     findings = [
+        *(check_problem(data, spec) if spec is not None else ()),
         *check_observations(data),
         *check_actions(data, as_bounds(action_low, action_high, data.actions.shape[1])),
         *check_sequence(data),
@@ -55,32 +71,46 @@ def check_dataset(
     return _worst_first(findings)
 
 
-def check_fields(
-    fields: Mapping[str, npt.NDArray[Any]],
-    source: str = "data",
-    *,
-    action_low: Bound | None = None,
-    action_high: Bound | None = None,
-    max_findings_rows: int = 3,
+def check_fields(fields: Mapping[str, Any], source: str = "data", **options: Any) -> list[Finding]:
+    """The checks on raw arrays; options are those of `check_dataset`."""
+    return check_source(ArraySource(fields, source), **options)
+
+
+def check_source(
+    source: FieldSource, *, max_findings_rows: int = 3, **options: Any
 ) -> list[Finding]:
-    """The checks on raw arrays, for files that the strict loader refuses."""
+    """The checks on a file that the strict loader may refuse; options as of `check_dataset`."""
     try:
-        names = match_field_names(fields, source)
+        held = _HeldSource(source)
     except DatasetError as error:
         return [Finding("error", "unreadable", str(error), None, _NO_FIX)]
-    known = {spelling: np.asarray(fields[spelling]) for spelling in names.known.values()}
-    findings = [*_unequal_lengths(known), *_not_finite(known, max_findings_rows)]
+    findings = [*_unequal_lengths(held), *_not_finite(held.arrays, max_findings_rows)]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what loading warns of comes back as a note
-            dataset = TransitionDataset.from_dict(fields, source)
+            dataset = TransitionDataset.from_packed(pack(held))
     except DatasetError as error:
         if not findings:
             findings.append(Finding("error", "unreadable", str(error), None, _NO_FIX))
         return findings
-    bounds = {"action_low": action_low, "action_high": action_high}
-    rest = check_dataset(dataset, **bounds, max_findings_rows=max_findings_rows)
+    rest = check_dataset(dataset, max_findings_rows=max_findings_rows, **options)
     return _worst_first([*findings, *rest])
+
+
+class _HeldSource:
+    """The known fields of a source in memory, since they are read twice; others stay unread."""
+
+    def __init__(self, source: FieldSource) -> None:
+        self.label, self.fields, self.remarks = source.label, source.fields, source.remarks
+        self.known = match_field_names(source.fields, source.label).known
+        self.arrays = {
+            name: source.read(name, 0, source.fields[name].shape[0])
+            for name in self.known.values()
+            if source.fields[name].shape and source.fields[name].dtype.kind in "fiubUS"
+        }
+
+    def read(self, field: str, start: int, stop: int) -> npt.NDArray[Any]:
+        return self.arrays[field][start:stop]
 
 
 def _columns(dataset: TransitionDataset, shown_rows: int) -> Columns:
@@ -100,8 +130,11 @@ def _columns(dataset: TransitionDataset, shown_rows: int) -> Columns:
     )
 
 
-def _unequal_lengths(fields: Mapping[str, npt.NDArray[Any]]) -> Iterator[Finding]:
-    lengths = {name: len(values) for name, values in fields.items() if values.ndim}
+def _unequal_lengths(held: _HeldSource) -> Iterator[Finding]:
+    lengths = {name: len(values) for name, values in held.arrays.items()}
+    obs, actions = (lengths.get(held.known.get(name, "")) for name in ("obs", "actions"))
+    if obs is not None and actions == obs - 1 and "next_obs" not in held.known:
+        del lengths[held.known["obs"]]  # one episode, with its final observation
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{name} {length:,}" for name, length in lengths.items())
         yield Finding(
@@ -115,7 +148,7 @@ def _not_finite(fields: Mapping[str, npt.NDArray[Any]], shown_rows: int) -> Iter
     for name, values in fields.items():
         if not np.issubdtype(values.dtype, np.floating) or not values.size:
             continue
-        table = values.reshape(len(values), -1) if values.ndim else values.reshape(1, 1)
+        table = values.reshape(len(values), -1)
         with np.errstate(invalid="ignore"):
             size = np.abs(table)
         cases = {

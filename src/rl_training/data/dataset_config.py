@@ -108,9 +108,10 @@ class DatasetConfig(DatasetChoice):
     reward_shift: float = option(0.0, "Number added to every scaled reward.")
     reward_clip_min: float | None = option(None, "Lower bound of the scaled and shifted reward.")
     reward_clip_max: float | None = option(None, "Upper bound of the scaled and shifted reward.")
-    normalize_rewards: bool = option(
-        False, "Whether to scale rewards by 1000 / (best return - worst return) before all else."
-    )
+    normalize_rewards: bool | None = option(
+        None, "Whether to scale rewards by 1000 / (best return - worst return) before all else; "
+        "null leaves it to the algorithm.",
+    )  # fmt: skip
     normalize_observations: bool | None = option(
         None, "Whether to normalise observations by the data's mean and deviation; null leaves "
         "it to the algorithm.",

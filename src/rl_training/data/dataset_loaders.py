@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
@@ -112,6 +113,10 @@ LOADERS: dict[str, Callable[..., TransitionDataset]] = {
 def require_file(path: Path) -> Path:
     """The path of a readable, non-empty file, or an error that helps to find it."""
     try:
+        mode = path.stat().st_mode
+        # Opening a pipe waits for its writer, and a device may never end.
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise DatasetError(f"{path} is not a regular file; copy the data to one")
         with path.open("rb") as file:
             if not file.read(1):
                 raise DatasetError(f"{path} is empty")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,16 +29,28 @@ def save_fields(dataset: DatasetFields, path: Path) -> None:
     write = _WRITERS.get(path.suffix.lower())
     if write is None:
         raise DatasetError(f"{path.name}: unknown suffix; use one of {', '.join(_WRITERS)}")
+    with written_aside(path) as aside:
+        try:
+            write(dataset, aside)
+        except _NotFiniteError as problem:
+            raise DatasetError(f"cannot write {path}: {problem}") from None
+
+
+@contextmanager
+def written_aside(path: Path) -> Iterator[Path]:
+    """A name beside `path` to write to; takes its place when all went well."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write(dataset, aside)
+        yield aside
         aside.replace(path)
     except (OSError, RuntimeError) as error:  # torch reports a full disk as the latter
         reason = getattr(error, "strerror", None) or error
         raise OutputError(f"cannot write {path}: {reason}") from None
     finally:
-        aside.unlink(missing_ok=True)
+        # A read-only place refuses this too, and the reason is the better error.
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
 
 
 class _Field(NamedTuple):
@@ -74,9 +87,21 @@ def _remarks(dataset: DatasetFields) -> dict[str, str | int]:
     return {"boundaries": dataset.boundaries, **choices}
 
 
-def _pieces(dataset: DatasetFields, field: _Field) -> Iterator[Array]:
+class _NotFiniteError(Exception):
+    """A transform took values out of float32: no loader would read the file."""
+
+
+def _pieces(dataset: DatasetFields, name: str, field: _Field) -> Iterator[Array]:
+    start = 0
     for values in dataset.column_pieces(field.columns):
+        if not bool(values.isfinite().all()):
+            row, *column = values.isfinite().logical_not().nonzero()[0].tolist()
+            raise _NotFiniteError(
+                f"{name!r} would have {values[(row, *column)]:g} at row {start + row}; "
+                "scale or shift by smaller numbers"
+            )
         piece = np.ascontiguousarray(values.numpy(), dtype=field.dtype)
+        start += len(piece)
         yield piece.reshape(len(piece), *field.shape[1:])
 
 
@@ -86,7 +111,7 @@ def _write_npz(dataset: DatasetFields, path: Path) -> None:
             header = {"descr": field.dtype.str, "fortran_order": False, "shape": field.shape}
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array_header_1_0(member, header)
-                for piece in _pieces(dataset, field):
+                for piece in _pieces(dataset, name, field):
                     member.write(piece.data)
         for name, value in _remarks(dataset).items():
             with archive.open(f"{name}.npy", "w") as member:
@@ -96,7 +121,8 @@ def _write_npz(dataset: DatasetFields, path: Path) -> None:
 def _write_pt(dataset: DatasetFields, path: Path) -> None:
     values: dict[str, Any] = dict(_remarks(dataset))
     for name, field in _fields(dataset).items():
-        values[name] = torch.from_numpy(_fill(np.empty(field.shape, field.dtype), dataset, field))
+        array = np.empty(field.shape, field.dtype)
+        values[name] = torch.from_numpy(_fill(array, dataset, name, field))
     torch.save(values, path)
 
 
@@ -109,12 +135,12 @@ def _write_hdf5(dataset: DatasetFields, path: Path) -> None:
         file.attrs.update(_remarks(dataset))
         for name, field in _fields(dataset).items():
             array = file.create_dataset(D4RL_NAMES.get(name, name), field.shape, field.dtype)
-            _fill(array, dataset, field)
+            _fill(array, dataset, name, field)
 
 
-def _fill(array: Any, dataset: DatasetFields, field: _Field) -> Any:
+def _fill(array: Any, dataset: DatasetFields, name: str, field: _Field) -> Any:
     written = 0
-    for piece in _pieces(dataset, field):
+    for piece in _pieces(dataset, name, field):
         array[written : written + len(piece)] = piece
         written += len(piece)
     return array
@@ -122,4 +148,5 @@ def _fill(array: Any, dataset: DatasetFields, field: _Field) -> Any:
 
 _WRITERS: dict[str, Callable[[DatasetFields, Path], None]] = {
     ".npz": _write_npz, ".pt": _write_pt, ".hdf5": _write_hdf5, ".h5": _write_hdf5,
+    ".pth": _write_pt,
 }  # fmt: skip

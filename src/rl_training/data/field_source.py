@@ -59,11 +59,15 @@ def is_remark(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
 
 def as_array(values: Any) -> Array:
     """A NumPy view of a tensor, or the array that a list describes."""
-    if isinstance(values, torch.Tensor):
-        tensor = values.detach().cpu().to_dense()
-        # NumPy has no bfloat16.
-        return tensor.float().numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
     try:
+        if isinstance(values, torch.Tensor):
+            tensor = values.detach().cpu().to_dense()
+            # NumPy has no bfloat16.
+            return tensor.float().numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
         return np.asarray(values)
-    except ValueError:  # a ragged list; the object type is refused with the field's name
-        return np.asarray(values, dtype=object)
+    except (TypeError, ValueError, RuntimeError):
+        # A ragged list, or a tensor that NumPy has no type for: an object is refused by the name
+        # of its field, and only if the field is one of ours.
+        array = np.empty((), dtype=object)
+        array[()] = values
+        return array

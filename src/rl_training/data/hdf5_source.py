@@ -20,27 +20,41 @@ class Hdf5Source:
         import h5py
 
         self.label = label
-        self.remarks = {key: _plain(file.attrs[key]) for key in ("boundaries", "num_actions")
-                        if key in file.attrs}  # fmt: skip
+        self.remarks = _remarks(file.attrs)
         self._arrays = {
             name: item
             for name, item in file.items()
             if isinstance(item, h5py.Dataset) and name not in ("infos", "metadata")
         }
-        self.fields = {name: FieldInfo(a.shape, a.dtype) for name, a in self._arrays.items()}
+        # The shape of h5py.Empty is None: a type without rows.
+        self.fields = {
+            name: FieldInfo((0,) if a.shape is None else a.shape, a.dtype)
+            for name, a in self._arrays.items()
+        }
         if not self.fields:
             groups = ", ".join(sorted(file)) or "nothing"
             raise DatasetError(f"{label} holds no arrays at its top (found: {groups})")
 
     def read(self, field: str, start: int, stop: int) -> Array:
+        array = self._arrays[field]
+        if array.shape is None:
+            return np.empty(0, array.dtype)
         try:
-            return np.asarray(self._arrays[field][start:stop])
+            return np.asarray(array[start:stop])
         except OSError as error:
             raise DatasetError(f"{self.label}: {field!r} is damaged: {error}") from None
 
 
-def _plain(value: Any) -> str | int:
-    return value if isinstance(value, str) else int(value)
+def _remarks(attributes: Any) -> dict[str, str | int]:
+    """What our own files say; attributes of other types mean something else."""
+    found: dict[str, str | int] = {}
+    for key in ("boundaries", "num_actions"):
+        value = attributes.get(key)
+        if isinstance(value, str):
+            found[key] = value
+        elif isinstance(value, (int, np.integer)):
+            found[key] = int(value)
+    return found
 
 
 @contextmanager

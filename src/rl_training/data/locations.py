@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from rl_training.config import DatasetError
-from rl_training.data.action_rules import Bound
-from rl_training.data.checks import Finding, check_dataset, check_fields
+from rl_training.data.checks import Finding, check_dataset, check_source
 from rl_training.data.dataset_loaders import load_transition_dataset, require_file
 from rl_training.data.field_names import match_field_names, missing_field
 from rl_training.data.field_source import FieldSource
 from rl_training.data.hdf5_source import open_hdf5
 from rl_training.data.npz_source import open_npz
 from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.data.packing_plan import check_field
 from rl_training.data.pt_source import open_pt
+from rl_training.spec import ProblemSpec
 
 FILE_KINDS = {".npz": "npz", ".pt": "pt", ".pth": "pt", ".hdf5": "hdf5", ".h5": "hdf5"}
 _OPEN: dict[str, Callable[[Path], AbstractContextManager[FieldSource]]] = {
@@ -48,31 +49,45 @@ def load_location(location: str) -> TransitionDataset:
     return load_transition_dataset(kind, **keys)
 
 
-def read_raw_fields(path: str | Path) -> dict[str, npt.NDArray[Any]]:
-    """Every field of a file as it is, before any check, under its own name."""
-    kind, _ = parse_location(str(path))
-    with _OPEN[kind](require_file(Path(path))) as source:
-        return {name: source.read(name, 0, info.shape[0]) for name, info in source.fields.items()}
+@contextmanager
+def _open_file(location: str, kind: str) -> Iterator[FieldSource]:
+    with _OPEN[kind](require_file(Path(location).expanduser())) as source:
+        yield source
 
 
-def check_location(
-    location: str, *, action_low: Bound | None = None, action_high: Bound | None = None
-) -> list[Finding]:
-    """Everything suspicious about a dataset, also about files that cannot be loaded for it."""
+def check_location(location: str, *, spec: ProblemSpec | None = None) -> list[Finding]:
+    """Everything suspicious about a dataset, also about files that cannot be loaded for it.
+
+    Args:
+        location: As for `load_location`.
+        spec: The environment to compare the data with.
+    """
     kind, _ = parse_location(location)
-    if kind in _OPEN:
-        fields = read_raw_fields(location)
-        return check_fields(fields, location, action_low=action_low, action_high=action_high)
-    return check_dataset(load_location(location), action_low=action_low, action_high=action_high)
+    if kind not in _OPEN:
+        return check_dataset(load_location(location), spec=spec)
+    with _open_file(location, kind) as source:
+        return check_source(source, spec=spec)
 
 
-def read_observations(path: str | Path) -> npt.NDArray[np.float32]:
-    """Only the observations of a log; it need not hold anything else."""
-    kind, _ = parse_location(str(path))
-    with _OPEN[kind](require_file(Path(path))) as source:
+def read_observations(location: str) -> npt.NDArray[np.float32]:
+    """Only the observations of a log, (rows, width); it need not hold anything else."""
+    kind, _ = parse_location(location)
+    if kind not in _OPEN:
+        return load_location(location).obs.numpy()
+    with _open_file(location, kind) as source:
         names = match_field_names(source.fields, source.label)
         if "obs" not in names.known:
             raise missing_field("obs", names, source.label)
         field = names.known["obs"]
-        values = source.read(field, 0, source.fields[field].shape[0])
-    return np.asarray(values, dtype=np.float32)
+        info, place = source.fields[field], f"{source.label}: {field!r}"
+        check_field("obs", info, place)
+        if info.shape[0] == 0:
+            raise DatasetError(f"{place} has no rows")
+        values = source.read(field, 0, info.shape[0])
+    with np.errstate(over="ignore"):  # what overflows is reported with its row
+        table = values.reshape(len(values), -1).astype(np.float32)
+    bad = np.argwhere(~np.isfinite(table))
+    if len(bad):
+        row, column = bad[0]
+        raise DatasetError(f"{place} has {table[row, column]} at row {row}")
+    return table

@@ -23,23 +23,40 @@ def find_minari(dataset_id: str, download: bool) -> Any:
         import minari
     except ImportError:
         raise MissingExtraError("dataset_kind 'minari'", "Minari", "minari") from None
-    local = sorted(minari.list_local_datasets())
-    if dataset_id not in local:
+    found = _open_local(minari, dataset_id)
+    if found is None:
         if not download:
-            held = ", ".join(local) or "none"
-            hint = suggest(dataset_id, local) or f" (local datasets: {held})"
             raise DatasetError(
-                f"Minari dataset {dataset_id!r} is not on this machine{hint} "
+                f"Minari dataset {dataset_id!r} is not on this machine{_hint(minari, dataset_id)} "
                 "Set dataset_download: true to fetch it."
             )
         try:
             minari.download_dataset(dataset_id)
         except Exception as error:  # whatever the hosting library of the day raises
             raise DatasetError(f"cannot download Minari dataset {dataset_id!r}: {error}") from error
+        found = _open_local(minari, dataset_id)
+    if found is None:
+        raise DatasetError(f"Minari dataset {dataset_id!r} was downloaded, but cannot be found")
+    return found
+
+
+def _open_local(minari: Any, dataset_id: str) -> Any:
+    """None if it is not here; not by Minari's list, which fails if one neighbour is badly named."""
     try:
         return minari.load_dataset(dataset_id)
-    except (ValueError, OSError, KeyError) as error:
+    except FileNotFoundError:
+        return None
+    except (ValueError, OSError, KeyError, ImportError) as error:
         raise DatasetError(f"cannot open Minari dataset {dataset_id!r}: {error}") from None
+
+
+def _hint(minari: Any, dataset_id: str) -> str:
+    try:
+        local = sorted(minari.list_local_datasets())
+    except (ValueError, OSError) as error:
+        return f" (local datasets cannot be listed: {error})."
+    held = ", ".join(local) or "none"
+    return suggest(dataset_id, local) or f" (local datasets: {held})"
 
 
 def minari_files(dataset: Any) -> list[Path]:

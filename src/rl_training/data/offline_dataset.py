@@ -7,12 +7,11 @@ cost nothing on memory-mapped data.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -24,8 +23,14 @@ from rl_training.data.episodes import Episodes, choose_best, choose_share, rows_
 from rl_training.data.field_source import ArraySource
 from rl_training.data.packing import PackedRows, pack
 from rl_training.data.row_view import Affine, RewardTransform, RowView
-
-Numbers = float | Sequence[float] | npt.NDArray[Any] | Tensor
+from rl_training.data.view_arguments import (
+    Numbers,
+    ordered,
+    per_column,
+    require_all,
+    require_float32,
+    require_fraction,
+)
 
 
 class TransitionDataset(DatasetFields):
@@ -108,6 +113,10 @@ class TransitionDataset(DatasetFields):
         clip_max: float | None = None,
     ) -> TransitionDataset:
         """Rewards scaled, then shifted, then clipped; several calls act one after the other."""
+        given = {"scale": scale, "shift": shift, "clip_min": clip_min, "clip_max": clip_max}
+        for name, value in given.items():
+            if value is not None:
+                require_float32(value, name)
         if clip_min is not None and clip_max is not None and clip_min >= clip_max:
             raise DatasetError(f"clip_min {clip_min} must be less than clip_max {clip_max}")
         step = RewardTransform(scale, shift, clip_min, clip_max)
@@ -117,10 +126,9 @@ class TransitionDataset(DatasetFields):
 
     def with_observation_normalization(self, mean: Numbers, std: Numbers) -> TransitionDataset:
         """(obs - mean) / std, for next observations too."""
-        center = _per_column(mean, self.obs_dim, "mean")
-        spread = _per_column(std, self.obs_dim, "std")
-        if bool((spread <= 0).any()):
-            raise DatasetError("std must be greater than 0 in every dimension")
+        center = per_column(mean, self.obs_dim, "mean")
+        spread = per_column(std, self.obs_dim, "std")
+        require_all(spread > 0, spread, "std must be greater than 0")
         before = self._view.obs_affine or Affine.identity(self.obs_dim)
         return self._with(obs_affine=before.then(1 / spread, -center / spread))
 
@@ -129,10 +137,7 @@ class TransitionDataset(DatasetFields):
     ) -> TransitionDataset:
         """Actions of [low, high] as [-1, 1], clipped if asked; a dimension without width is 0."""
         self._require_continuous("scaled")
-        bottom = _per_column(low, self.action_width, "low")
-        top = _per_column(high, self.action_width, "high")
-        if bool((top < bottom).any()):
-            raise DatasetError("low must not be greater than high in any action dimension")
+        bottom, top = ordered(low, high, self.action_width)
         width = top - bottom
         scale = torch.where(width > 0, 2 / width, 0.0)
         offset = torch.where(width > 0, -1 - bottom * scale, 0.0)
@@ -146,8 +151,7 @@ class TransitionDataset(DatasetFields):
     def with_action_clipping(self, low: Numbers = -1.0, high: Numbers = 1.0) -> TransitionDataset:
         """Actions, in the units they have by now, clipped to [low, high]."""
         self._require_continuous("clipped")
-        bottom = _per_column(low, self.action_width, "low")
-        top = _per_column(high, self.action_width, "high")
+        bottom, top = ordered(low, high, self.action_width)
         if self._view.action_limits is not None:
             before = self._view.action_limits
             bottom, top = before[0].clamp(bottom, top), before[1].clamp(bottom, top)
@@ -180,13 +184,13 @@ class TransitionDataset(DatasetFields):
 
     def top_episodes(self, fraction: float) -> TransitionDataset:
         """The best share of episodes by undiscounted return, at least one."""
-        _require_fraction(fraction, one_allowed=True)
+        require_fraction(fraction, one_allowed=True)
         episodes = self.episodes
         return self._subset(rows_of(episodes, choose_best(episodes.returns, fraction)))
 
     def split(self, fraction: float, seed: int) -> tuple[TransitionDataset, TransitionDataset]:
         """Two parts, the first with `fraction` of the episodes (of the rows, if unknown)."""
-        _require_fraction(fraction, one_allowed=False)
+        require_fraction(fraction, one_allowed=False)
         known = self.boundaries != "unknown"
         episodes = self.episodes if known else Episodes.single_rows(len(self))
         first = choose_share(len(episodes.starts), fraction, seed, "episode" if known else "row")
@@ -206,20 +210,3 @@ class TransitionDataset(DatasetFields):
     def save(self, path: str | Path) -> None:
         """Write what `sample` would give to .npz, .pt or .hdf5; an interrupted write leaves nothing."""
         save_fields(self, Path(path).expanduser())
-
-
-def _per_column(values: Numbers, width: int, name: str) -> Tensor:
-    """One float64 entry per column, from a number or a sequence."""
-    tensor = torch.as_tensor(values, dtype=torch.float64)
-    if tensor.ndim == 0:
-        tensor = tensor.expand(width)
-    if tensor.shape != (width,):
-        raise DatasetError(f"{name} must have {width} entries, got shape {tuple(tensor.shape)}")
-    if not bool(tensor.isfinite().all()):
-        raise DatasetError(f"{name} must be finite")
-    return tensor
-
-
-def _require_fraction(fraction: float, *, one_allowed: bool) -> None:
-    if not 0 < fraction < 1 and not (one_allowed and fraction == 1):
-        raise DatasetError(f"fraction must be between 0 and 1, got {fraction}")

@@ -11,8 +11,8 @@ import json
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -54,20 +54,31 @@ def pack_on_disk(
 
 def temporary_rows(rows: int, width: int) -> Tensor:
     """Rows in a file that goes away with the tensor."""
-    with tempfile.TemporaryFile(dir=_packed_directory()) as file:
+    directory = _packed_directory()
+    with _writing(directory), tempfile.TemporaryFile(dir=directory) as file:
         _reserve(file, rows * width * 4)
         return torch.from_numpy(np.memmap(file, np.float32, "r+", shape=(rows, width)))
 
 
 def _packed_directory() -> Path:
     directory = cache_dir() / "packed"
-    try:
+    with _writing(directory):
         directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+@contextmanager
+def _writing(directory: Path) -> Iterator[None]:
+    """Whatever stops a write, the way out is another cache."""
+    try:
+        yield
+    except OutputError:
+        raise
     except OSError as error:
         raise OutputError(
-            f"cannot create {directory}: {error.strerror}. Set RL_TRAINING_CACHE to another place."
+            f"cannot write to {directory}: {error.strerror or error}. "
+            "Set RL_TRAINING_CACHE to another place."
         ) from None
-    return directory
 
 
 def _reserve(file: IO[bytes], size: int) -> None:
@@ -88,21 +99,23 @@ def _build(place: Path, stamp: list[list[Any]], source: FieldSource) -> None:
     aside = place.with_name(f".{place.name}.{os.getpid()}.tmp")
 
     def allocate(rows: int, width: int) -> Tensor:
-        with aside.open("w+b") as file:
+        with _writing(place.parent), aside.open("w+b") as file:
             _reserve(file, rows * width * 4)
             return torch.from_numpy(np.memmap(file, np.float32, "r+", shape=(rows, width)))
 
     try:
         packed = pack(source, allocate)
-        with aside.open("ab") as file:
-            if packed.ends is not None:
-                file.write(packed.ends.tobytes())
-        sidecar = _describe(packed, stamp, _checksum(aside))
-        aside.replace(place)
-        aside.write_text(json.dumps(sidecar, indent=2), encoding="utf-8")
-        aside.replace(place.with_suffix(".json"))
+        with _writing(place.parent):
+            with aside.open("ab") as file:
+                if packed.ends is not None:
+                    file.write(packed.ends.tobytes())
+            sidecar = _describe(packed, stamp, _checksum(aside))
+            aside.replace(place)
+            aside.write_text(json.dumps(sidecar, indent=2), encoding="utf-8")
+            aside.replace(place.with_suffix(".json"))
     finally:
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):  # a read-only place refuses this even if there is no such file
+            aside.unlink(missing_ok=True)
 
 
 def _describe(packed: PackedRows, stamp: list[list[Any]], checksum: str) -> dict[str, Any]:
@@ -138,17 +151,15 @@ def _open(place: Path, stamp: list[list[Any]]) -> PackedRows | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        warnings.warn(f"cached dataset {place} is damaged ({error}); building it again",
-                      stacklevel=2)  # fmt: skip
+        what = "cannot be read" if isinstance(error, OSError) else "is damaged"
+        warnings.warn(f"cached dataset {place} {what} ({error}); building it again", stacklevel=2)
         return None
 
 
 def _map(place: Path, sidecar: dict[str, Any]) -> PackedRows:
     layout = RowLayout(**sidecar["columns"])
     shape = (sidecar["rows"], layout.width)
-    # Shared and writable: a private mapping counts as memory, which larger data would exceed,
-    # and torch warns about read-only ones. Nothing writes to it; the checksum would tell.
-    rows = torch.from_numpy(np.memmap(place, np.float32, "r+", shape=shape))
+    rows = _map_rows(place, shape)
     ends = None
     if sidecar["episodes"] is not None:
         with place.open("rb") as file:
@@ -166,6 +177,19 @@ def _map(place: Path, sidecar: dict[str, Any]) -> PackedRows:
         sidecar["source"],
         in_memory=False,
     )
+
+
+def _map_rows(place: Path, shape: tuple[int, int]) -> Tensor:
+    """Shared, since a private mapping counts as memory, which larger data would exceed."""
+    try:
+        # Nothing writes to it; the checksum would tell.
+        return torch.from_numpy(np.memmap(place, np.float32, "r+", shape=shape))
+    except OSError:  # a read-only mount, or the cache of another user
+        array = np.memmap(place, np.float32, "r", shape=shape)
+    with warnings.catch_warnings():
+        # torch has no read-only tensors and warns of writes, of which there are none.
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+        return torch.from_numpy(array)
 
 
 def _checksum(path: Path) -> str:

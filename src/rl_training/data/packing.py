@@ -58,7 +58,10 @@ def pack(source: FieldSource, allocate: Allocate = in_memory) -> PackedRows:
         packer.fill(rows.numpy())
     boundaries, truncations, note = packer.boundaries()
     if plan.flags.truncations is None:
-        rows[:, plan.layout.truncation] = torch.from_numpy(truncations).float()
+        cut = torch.from_numpy(truncations)
+        rows[:, plan.layout.truncation] = cut.float()
+        if plan.layout.has_next_actions and "next_action_valid" not in plan.names:
+            rows[:, plan.layout.next_action_valid] *= ~cut
     ends = None
     if boundaries != "unknown":
         keep = slice(None) if plan.keep is None else plan.keep
@@ -143,7 +146,17 @@ class _Packer:
             place = f"{self.source.label}: 'next_action_valid'"
             block[:, layout.next_action_valid] = as_flags(valid, place, start)
         else:
-            block[:, layout.next_action_valid] = ~self.plan.flags.terminations[start:stop]
+            block[:, layout.next_action_valid] = ~self._ends_without_next(start, stop)
+
+    def _ends_without_next(self, start: int, stop: int) -> Flags:
+        """Ends at which a given next action belongs to another episode, or to none."""
+        flags = self.plan.flags
+        if self.plan.keep is not None:
+            return self._source_ends(start, stop)
+        if flags.truncations is None:  # cuts that are derived later are left to `pack`
+            return flags.terminations[start:stop]
+        ends: Flags = flags.terminations[start:stop] | flags.truncations[start:stop]
+        return ends
 
     def _source_ends(self, start: int, stop: int) -> Flags:
         """Episode ends before rows were dropped: a dropped row still gave its action."""
@@ -159,8 +172,10 @@ class _Packer:
         if self.num_actions is not None:
             if actions.min() < 0:
                 row = start + int((actions[:, 0] < 0).argmax())
-                raise self._error(f"'actions' has {actions[row - start, 0]} at row {row}: "
-                                  "discrete actions count from 0")  # fmt: skip
+                raise self._error(
+                    f"'actions' has {actions[row - start, 0]} at row {row}: whole numbers are "
+                    "discrete actions and count from 0 (store continuous actions as floats)"
+                )
             self.num_actions = max(self.num_actions, int(actions.max()) + 1)
             if self.num_actions > 1 << 24:  # float32 rows count exactly up to here
                 raise self._error(f"'actions' goes up to {self.num_actions - 1}: too many choices")

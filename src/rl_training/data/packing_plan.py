@@ -38,7 +38,7 @@ def plan_packing(source: FieldSource) -> PackingPlan:
             raise missing_field(required, names, source.label)
     infos = {name: source.fields[spelling] for name, spelling in names.known.items()}
     for name, info in infos.items():
-        _check_field(name, info, f"{source.label}: {names.known[name]!r}")
+        check_field(name, info, f"{source.label}: {names.known[name]!r}")
     length = _common_length(names, infos, source.label)
     flags = _read_flags(source, names, length)
     layout = _layout(infos, source.label)
@@ -46,16 +46,14 @@ def plan_packing(source: FieldSource) -> PackingPlan:
     keep = None
     notes = list(flags.notes)
     if one_longer:
-        if flags.truncations is None:
-            flags = EpisodeFlags(flags.terminations, np.zeros(length, np.bool_))
+        flags = _one_episode(flags, f"{source.label}: {names.known['obs']!r}")
     elif "next_obs" not in infos:
         if flags.truncations is None:
             raise missing_field("next_obs", names, source.label)
         keep, flags = _flatten(flags.terminations, flags.truncations)
         if not keep.any():
             raise DatasetError(f"{source.label} has no row with a next observation")
-        dropped = int((~keep).sum())
-        notes.append(f"next_obs is the next row's obs; dropped {dropped} rows that have none")
+        notes.append(f"next_obs is the next row's obs{_dropped(int((~keep).sum()))}")
         layout = layout.with_next_actions()
     if names.unknown:
         notes.append("ignored fields: " + ", ".join(sorted(names.unknown)))
@@ -63,7 +61,7 @@ def plan_packing(source: FieldSource) -> PackingPlan:
     return PackingPlan(names.known, length, layout, flags, how, keep, tuple(notes))
 
 
-def _check_field(name: str, info: FieldInfo, place: str) -> None:
+def check_field(name: str, info: FieldInfo, place: str) -> None:
     """Refuse types and shapes that cannot be one row of numbers per transition."""
     shape, dtype = info
     if dtype.kind not in "fiub" and not (name == "episode_ids" and dtype.kind in "US"):
@@ -122,6 +120,28 @@ def _read_flags(source: FieldSource, names: FieldNames, length: int) -> EpisodeF
     if flags is None:
         raise missing_field("terminations", names, source.label)
     return flags
+
+
+def _one_episode(flags: EpisodeFlags, place: str) -> EpisodeFlags:
+    """One more observation than actions has no room for the final observation of an earlier end."""
+    truncations = flags.truncations
+    if truncations is None:
+        truncations = np.zeros(len(flags.terminations), np.bool_)
+    early = np.flatnonzero((flags.terminations | truncations)[:-1])
+    if len(early):
+        # Which observation is missing, and from where on rows are shifted, cannot be known.
+        raise DatasetError(
+            f"{place} is one longer than the other fields, which means one episode and its final "
+            f"observation, but row {early[0]} ends an episode before that. Add 'next_obs', or leave "
+            "out the last observation: 'truncations' then say which rows have none."
+        )
+    return EpisodeFlags(flags.terminations, truncations, flags.notes)
+
+
+def _dropped(count: int) -> str:
+    if count == 0:
+        return ""
+    return f"; dropped {count} row{'s that have' if count != 1 else ' that has'} none"
 
 
 def _flatten(terminations: Flags, truncations: Flags) -> tuple[Flags, EpisodeFlags]:

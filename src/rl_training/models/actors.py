@@ -1,17 +1,21 @@
-"""Policies over actions in [-1, 1]: deterministic, and Gaussian without squashing."""
+"""Policies: deterministic, Gaussian, squashed Gaussian over [-1, 1], and categorical."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rl_training.models.distributions import gaussian_log_prob
-from rl_training.models.networks import MLP, NumpyFunction
+from rl_training.models.distributions import (
+    atanh_clipped,
+    gaussian_log_prob,
+    squashed_gaussian_log_prob,
+)
+from rl_training.models.networks import DEFAULT_INIT, MLP, Init, NumpyFunction
 
 
 class Actor(Protocol):
@@ -22,12 +26,22 @@ class Actor(Protocol):
     def sample(self, obs: Tensor, generator: torch.Generator) -> Tensor: ...
 
 
+def _normal(like: Tensor, generator: torch.Generator) -> Tensor:
+    return torch.randn(like.shape, generator=generator, device=generator.device).to(like.device)
+
+
 class DeterministicActor(nn.Module):
     """tanh(MLP(obs)): the actor of TD3 and its descendants."""
 
-    def __init__(self, obs_dim: int, action_dim: int, hidden_sizes: Sequence[int]) -> None:
+    def __init__(
+        self,
+        obs_dim: int,
+        action_dim: int,
+        hidden_sizes: Sequence[int],
+        init: Init = DEFAULT_INIT,
+    ) -> None:
         super().__init__()
-        self.net = MLP(obs_dim, hidden_sizes, action_dim)
+        self.net = MLP(obs_dim, hidden_sizes, action_dim, init)
 
     def forward(self, obs: Tensor) -> Tensor:
         return torch.tanh(self.net(obs))
@@ -45,9 +59,9 @@ class DeterministicActor(nn.Module):
 
 
 class GaussianActor(nn.Module):
-    """N(tanh(MLP(obs)), σ²) with one learned σ per dimension, independent of the state.
+    """N(tanh(MLP(obs)), σ²), not squashed: a logged action at the bounds has a finite log-density.
 
-    Not squashed: the log-density of a logged action at the bounds stays finite.
+    σ is one learned number per dimension, or with `state_dependent_std` a second head.
     """
 
     def __init__(
@@ -56,38 +70,134 @@ class GaussianActor(nn.Module):
         action_dim: int,
         hidden_sizes: Sequence[int],
         log_std_bounds: tuple[float, float] = (-5.0, 2.0),
+        *,
+        state_dependent_std: bool = False,
+        init: Init = DEFAULT_INIT,
     ) -> None:
         super().__init__()
-        self.net = MLP(obs_dim, hidden_sizes, action_dim)
-        self.log_std = nn.Parameter(torch.zeros(action_dim))
+        self.action_dim = action_dim
         self.log_std_bounds = log_std_bounds
+        heads = 2 if state_dependent_std else 1
+        self.net = MLP(obs_dim, hidden_sizes, heads * action_dim, init)
+        self.log_std = None if state_dependent_std else nn.Parameter(torch.zeros(action_dim))
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean (batch, action_dim) and log standard deviation (action_dim,)."""
-        return torch.tanh(self.net(obs)), self.log_std.clamp(*self.log_std_bounds)
+        """Mean (batch, action_dim) and log standard deviation (action_dim,) or like the mean."""
+        out = self.net(obs)
+        log_std = out[..., self.action_dim :] if self.log_std is None else self.log_std
+        return torch.tanh(out[..., : self.action_dim]), log_std.clamp(*self.log_std_bounds)
 
     def log_prob(self, obs: Tensor, actions: Tensor) -> Tensor:
         mean, log_std = self(obs)
         return gaussian_log_prob(mean, log_std, actions)
 
+    def draw(self, obs: Tensor, noise: Tensor) -> Tensor:
+        """Actions of standard normal `noise` (..., batch, action_dim), clipped to [-1, 1]."""
+        mean, log_std = self(obs)
+        return (mean + log_std.exp() * noise).clamp(-1, 1)
+
     def mode(self, obs: Tensor) -> Tensor:
-        return torch.tanh(self.net(obs))
+        return self(obs)[0]
 
     def sample(self, obs: Tensor, generator: torch.Generator) -> Tensor:
         """A draw, clipped to the action range."""
         mean, log_std = self(obs)
-        noise = torch.randn(mean.shape, generator=generator, device=generator.device)
-        return (mean + log_std.exp() * noise.to(mean.device)).clamp(-1, 1)
+        return (mean + log_std.exp() * _normal(mean, generator)).clamp(-1, 1)
 
     def as_numpy(self) -> NumpyFunction:
-        return _tanh_of(self.net)
+        return _tanh_of(self.net, self.action_dim)
 
 
-def _tanh_of(net: MLP) -> NumpyFunction:
+class SquashedGaussianActor(nn.Module):
+    """tanh(N(μ(obs), σ(obs)²)): the actor of SAC and of CQL."""
+
+    def __init__(
+        self,
+        obs_dim: int,
+        action_dim: int,
+        hidden_sizes: Sequence[int],
+        log_std_bounds: tuple[float, float] = (-20.0, 2.0),
+        init: Init = DEFAULT_INIT,
+    ) -> None:
+        super().__init__()
+        self.action_dim = action_dim
+        self.log_std_bounds = log_std_bounds
+        self.net = MLP(obs_dim, hidden_sizes, 2 * action_dim, init)
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and log standard deviation before the tanh, both (batch, action_dim)."""
+        mean, log_std = self.net(obs).split(self.action_dim, -1)
+        return mean, log_std.clamp(*self.log_std_bounds)
+
+    def draw(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Reparameterised actions and their log-densities for `noise` (..., batch, action_dim)."""
+        mean, log_std = self(obs)
+        pre_tanh = mean + log_std.exp() * noise
+        return torch.tanh(pre_tanh), squashed_gaussian_log_prob(mean, log_std, pre_tanh)
+
+    def log_prob(self, obs: Tensor, actions: Tensor) -> Tensor:
+        """Log-densities of given actions, finite and smooth also at the bounds."""
+        mean, log_std = self(obs)
+        return squashed_gaussian_log_prob(mean, log_std, atanh_clipped(actions))
+
+    def mode(self, obs: Tensor) -> Tensor:
+        return torch.tanh(self(obs)[0])
+
+    def sample(self, obs: Tensor, generator: torch.Generator) -> Tensor:
+        mean, log_std = self(obs)
+        return torch.tanh(mean + log_std.exp() * _normal(mean, generator))
+
+    def as_numpy(self) -> NumpyFunction:
+        return _tanh_of(self.net, self.action_dim)
+
+
+class CategoricalActor(nn.Module):
+    """A choice among `num_actions`, numbered from 0."""
+
+    def __init__(
+        self,
+        obs_dim: int,
+        num_actions: int,
+        hidden_sizes: Sequence[int],
+        init: Init = DEFAULT_INIT,
+    ) -> None:
+        super().__init__()
+        self.net = MLP(obs_dim, hidden_sizes, num_actions, init)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """Log-probabilities of every choice, (batch, num_actions)."""
+        return torch.log_softmax(self.net(obs), -1)
+
+    def log_prob(self, obs: Tensor, actions: Tensor) -> Tensor:
+        return pick(self(obs), actions)
+
+    def mode(self, obs: Tensor) -> Tensor:
+        return self.net(obs).argmax(-1)
+
+    def sample(self, obs: Tensor, generator: torch.Generator) -> Tensor:
+        probabilities = self(obs).exp().to(generator.device)
+        return torch.multinomial(probabilities, 1, generator=generator).squeeze(-1).to(obs.device)
+
+    def as_numpy(self) -> NumpyFunction:
+        forward = self.net.as_numpy()
+
+        def act(obs: NDArray[np.float32]) -> NDArray[Any]:
+            return np.asarray(forward(obs).argmax(-1))
+
+        return act
+
+
+def pick(values: Tensor, actions: Tensor) -> Tensor:
+    """The entry of each row's action: values (..., batch, choices), actions (batch,)."""
+    index = actions.expand(values.shape[:-1]).unsqueeze(-1)
+    return values.gather(-1, index).squeeze(-1)
+
+
+def _tanh_of(net: MLP, width: int | None = None) -> NumpyFunction:
     forward = net.as_numpy()
 
     def act(obs: NDArray[np.float32]) -> NDArray[np.float32]:
-        x = forward(obs)
+        x = forward(obs)[..., :width]
         return np.tanh(x, out=x)
 
     return act

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
+import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 
@@ -13,3 +15,18 @@ def gaussian_log_prob(mean: Tensor, log_std: Tensor, actions: Tensor) -> Tensor:
     """Log N(actions; mean, diag(exp(log_std)²)), summed over action dimensions: (batch,)."""
     standardised = (actions - mean) * (-log_std).exp()
     return (-0.5 * standardised.square() - log_std - LOG_SQRT_2PI).sum(-1)
+
+
+def tanh_log_det(pre_tanh: Tensor) -> Tensor:
+    """log(1 - tanh²(u)) per dimension, exact where the direct form has lost all digits."""
+    return 2 * (math.log(2) - pre_tanh - F.softplus(-2 * pre_tanh))
+
+
+def squashed_gaussian_log_prob(mean: Tensor, log_std: Tensor, pre_tanh: Tensor) -> Tensor:
+    """Log-density of tanh(pre_tanh), pre_tanh ~ N(mean, exp(log_std)²), in units of [-1, 1]."""
+    return gaussian_log_prob(mean, log_std, pre_tanh) - tanh_log_det(pre_tanh).sum(-1)
+
+
+def atanh_clipped(actions: Tensor) -> Tensor:
+    """The inverse of tanh for logged actions; those at the bounds are taken a little inside."""
+    return torch.atanh(actions.clamp(-1 + 1e-5, 1 - 1e-5))

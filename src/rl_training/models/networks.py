@@ -4,23 +4,58 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 NumpyFunction = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
 
-class MLP(nn.Module):
-    """Linear layers with ReLU between them, PyTorch's default initialisation."""
+@dataclass(frozen=True)
+class Init:
+    """How weights start; the default is PyTorch's, U(±1/√fan_in) for weights and biases."""
 
-    def __init__(self, in_dim: int, hidden_sizes: Sequence[int], out_dim: int) -> None:
+    orthogonal: bool = False  # gain √2 and zero biases, as in the code of IQL
+    hidden_bias: float | None = None  # a constant, as in EDAC and ReBRAC
+    last_bound: float | None = None  # last layer U(±bound), likewise
+
+    def fill_(self, weight: Tensor, bias: Tensor, *, fan_in: int, last: bool) -> None:
+        """In place; `weight` is of one member, or of an ensemble with the member axis first."""
+        bound = 1 / math.sqrt(fan_in)
+        if last and self.last_bound is not None:
+            bound = self.last_bound
+        nn.init.uniform_(weight, -bound, bound)
+        nn.init.uniform_(bias, -bound, bound)
+        if self.orthogonal:
+            for matrix in weight if weight.ndim == 3 else (weight,):
+                nn.init.orthogonal_(matrix, math.sqrt(2))
+            nn.init.zeros_(bias)
+        if self.hidden_bias is not None and not last:
+            nn.init.constant_(bias, self.hidden_bias)
+
+
+DEFAULT_INIT = Init()
+
+
+class MLP(nn.Module):
+    """Linear layers with ReLU between them."""
+
+    def __init__(
+        self, in_dim: int, hidden_sizes: Sequence[int], out_dim: int, init: Init = DEFAULT_INIT
+    ) -> None:
         super().__init__()
         sizes = (in_dim, *hidden_sizes, out_dim)
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
+        layers = [nn.Linear(a, b) for a, b in pairwise(sizes)]
+        if init != DEFAULT_INIT:
+            for layer in layers:
+                last = layer is layers[-1]
+                init.fill_(layer.weight, layer.bias, fan_in=layer.in_features, last=last)
+        self.layers = nn.ModuleList(layers)
 
     def forward(self, x: Tensor) -> Tensor:
         *hidden, last = self.layers
@@ -58,44 +93,83 @@ class MLP(nn.Module):
 
 
 class EnsembleMLP(nn.Module):
-    """`members` scalar-valued MLPs that share an input; parameters have the member axis first.
+    """`members` MLPs that share an input; parameters have the member axis first.
 
-    Hidden weights are (members, in, out), hidden biases (members, 1, out). The last layer has one
-    output and is a multiply-sum, since bmm is slow for it: weight (members, 1, in), bias
-    (members, 1).
+    Hidden weights are (members, in, out), hidden biases (members, 1, out). A last layer with one
+    output is a multiply-sum, since bmm is slow for it: weight (members, 1, in), bias (members, 1).
+    With `layer_norm` every activation is normalised, with a scale and shift for each member.
     """
 
-    def __init__(self, members: int, in_dim: int, hidden_sizes: Sequence[int]) -> None:
+    def __init__(
+        self,
+        members: int,
+        in_dim: int,
+        hidden_sizes: Sequence[int],
+        out_dim: int = 1,
+        *,
+        layer_norm: bool = False,
+        init: Init = DEFAULT_INIT,
+    ) -> None:
         super().__init__()
-        self.members = members
+        self.members, self.out_dim = members, out_dim
         self.weights = nn.ParameterList()
         self.biases = nn.ParameterList()
-        for fan_in, fan_out in pairwise((in_dim, *hidden_sizes)):
-            self._add_layer(fan_in, (members, fan_in, fan_out), (members, 1, fan_out))
+        self.scales = nn.ParameterList()
+        self.shifts = nn.ParameterList()
+        for fan_in, width in pairwise((in_dim, *hidden_sizes)):
+            self._add_layer(init, fan_in, (members, fan_in, width), (members, 1, width))
+            if layer_norm:
+                self.scales.append(nn.Parameter(torch.ones(members, 1, width)))
+                self.shifts.append(nn.Parameter(torch.zeros(members, 1, width)))
         fan_in = (in_dim, *hidden_sizes)[-1]
-        self._add_layer(fan_in, (members, 1, fan_in), (members, 1))
+        if out_dim == 1:
+            self._add_layer(init, fan_in, (members, 1, fan_in), (members, 1), last=True)
+        else:
+            shape = (members, fan_in, out_dim)
+            self._add_layer(init, fan_in, shape, (members, 1, out_dim), last=True)
 
-    def _add_layer(self, fan_in: int, weight: Sequence[int], bias: Sequence[int]) -> None:
+    def _add_layer(
+        self,
+        init: Init,
+        fan_in: int,
+        weight_shape: Sequence[int],
+        bias_shape: Sequence[int],
+        last: bool = False,
+    ) -> None:
+        weight, bias = torch.empty(*weight_shape), torch.empty(*bias_shape)
         # fan_in is that of one member: kaiming on the 3-D tensor would take a wrong one
-        bound = 1 / math.sqrt(fan_in)
-        self.weights.append(nn.Parameter(torch.empty(*weight).uniform_(-bound, bound)))
-        self.biases.append(nn.Parameter(torch.empty(*bias).uniform_(-bound, bound)))
+        init.fill_(weight, bias, fan_in=fan_in, last=last)
+        self.weights.append(nn.Parameter(weight))
+        self.biases.append(nn.Parameter(bias))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Values of every member, (members, batch), for inputs (batch, in)."""
+        """Values (members, batch), or (members, batch, out_dim), for inputs (batch, in)."""
         x = x.expand(self.members, *x.shape)
         *hidden, (last_weight, last_bias) = self._layers()
-        for weight, bias in hidden:
+        for position, (weight, bias) in enumerate(hidden):
             x = torch.baddbmm(bias, x, weight).relu_()
-        return (x * last_weight).sum(-1) + last_bias
+            if self.scales:
+                x = _normalise(x, self.scales[position], self.shifts[position])
+        if self.out_dim == 1:
+            return (x * last_weight).sum(-1) + last_bias
+        return torch.baddbmm(last_bias, x, last_weight)
 
     def member(self, index: int, x: Tensor) -> Tensor:
-        """Values of one member alone, (batch,)."""
+        """Values of one member alone, (batch,) or (batch, out_dim)."""
         *hidden, (last_weight, last_bias) = self._layers()
-        for weight, bias in hidden:
+        for position, (weight, bias) in enumerate(hidden):
             x = torch.addmm(bias[index], x, weight[index]).relu_()
-        return torch.addmv(last_bias[index], x, last_weight[index, 0])
+            if self.scales:
+                x = _normalise(x, self.scales[position][index], self.shifts[position][index])
+        if self.out_dim == 1:
+            return torch.addmv(last_bias[index], x, last_weight[index, 0])
+        return torch.addmm(last_bias[index], x, last_weight[index])
 
     def _layers(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Weight and bias of each layer; going through ParameterList costs ten times as much."""
         return zip(self.weights._parameters.values(), self.biases._parameters.values(), strict=True)  # type: ignore[arg-type]
+
+
+def _normalise(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    # 1e-6 is Flax's epsilon, which the papers' code uses; PyTorch's is 1e-5
+    return torch.addcmul(shift, F.layer_norm(x, x.shape[-1:], eps=1e-6), scale)

@@ -193,7 +193,11 @@ class Run:
         if evaluator is not None:
             seeds = episode_seeds(config.seed, "evaluation", config.eval_episodes)
             callbacks.append(EvaluationCallback(evaluator, seeds, controls.eval_interval, report))
-        callbacks += build_control_callbacks(controls, total_timesteps=config.total_timesteps)
+        callbacks += build_control_callbacks(
+            controls,
+            total_timesteps=config.total_timesteps,
+            default_schedules=self.algorithm.schedules,
+        )
         callbacks += [interrupt, *self.user_callbacks]
         checkpoints = state.run_dir / "checkpoints"
         callbacks.append(

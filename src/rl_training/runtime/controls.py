@@ -126,9 +126,10 @@ class ControlsConfig(Options):
     early_stopping: EarlyStoppingConfig | None = option(None, "when to stop before the budget")
     max_updates: int | None = option(None, "budget in gradient updates", ge=1)
     max_epochs: int | None = option(None, "budget in passes over the dataset", ge=1)
-    learning_rate_schedule: ScheduleKind | dict[str, Any] = option(
-        "constant",
-        "decay of every learning rate: a name, {kind, final, horizon}, or one of these per network",
+    learning_rate_schedule: ScheduleKind | dict[str, Any] | None = option(
+        None,
+        "decay of every learning rate: a name, {kind, final, horizon}, or one of these per network; "
+        "null = the algorithm's own",
     )
     warmup_steps: int = option(
         0, "steps over which learning rates rise linearly to their value", ge=0
@@ -151,6 +152,8 @@ class ControlsConfig(Options):
     def schedules(self) -> dict[str, ScheduleConfig]:
         """Schedule per network; the key `*` stands for every network."""
         given = self.learning_rate_schedule
+        if given is None:
+            return {}
         if isinstance(given, str):
             return {"*": ScheduleConfig(kind=given)}
         place: tuple[str, ...] = ("learning_rate_schedule",)
@@ -198,8 +201,10 @@ class BudgetCallback(Callback):
 class ScheduleCallback(Callback):
     """Sets each network's learning rate for the next update."""
 
-    def __init__(self, controls: ControlsConfig, total: int) -> None:
-        self.schedules = controls.schedules()
+    def __init__(
+        self, schedules: Mapping[str, ScheduleConfig], controls: ControlsConfig, total: int
+    ) -> None:
+        self.schedules = schedules
         self.warmup_steps = controls.warmup_steps
         self.total = total  # the run's first total: a longer resume does not bend the curve
 
@@ -230,11 +235,23 @@ class ScheduleCallback(Callback):
             state.algorithm.set_learning_rate_factor(network, share)
 
 
-def build_control_callbacks(controls: ControlsConfig, *, total_timesteps: int) -> list[Callback]:
-    """The callbacks that a `control` group asks for, in the order they must run."""
+def build_control_callbacks(
+    controls: ControlsConfig,
+    *,
+    total_timesteps: int,
+    default_schedules: Mapping[str, str] | None = None,
+) -> list[Callback]:
+    """The callbacks that a `control` group asks for, in the order they must run.
+
+    `default_schedules`, the algorithm's own by network, hold where the group names none.
+    """
     callbacks: list[Callback] = []
-    if controls.learning_rate_schedule != "constant" or controls.warmup_steps:
-        callbacks.append(ScheduleCallback(controls, total_timesteps))
+    schedules = controls.schedules()
+    if controls.learning_rate_schedule is None:
+        named = (default_schedules or {}).items()
+        schedules = {network: ScheduleConfig(kind=kind) for network, kind in named}
+    if controls.warmup_steps or any(s.kind != "constant" for s in schedules.values()):
+        callbacks.append(ScheduleCallback(schedules, controls, total_timesteps))
     if controls.early_stopping is not None:
         callbacks.append(EarlyStoppingCallback(controls.early_stopping))
     callbacks.append(BudgetCallback(total_timesteps, controls))

@@ -111,23 +111,24 @@ def prepare(
     _check_widths(dataset, spec, config.env_id)
     _check_bounds(dataset, spec, options)
 
+    algorithm = config.spec.algorithm
+    if algorithm.needs_next_actions(config.groups.algorithm):
+        dataset = dataset.with_valid_next_actions()
     if reward_scale is None:
-        reward_scale = dataset.return_range_scale() if options.normalize_rewards else 1.0
-    raw = dataset
-    if reward_scale != 1.0:
-        raw = raw.with_reward_transform(scale=reward_scale)
-    raw = raw.with_reward_transform(
+        wanted = _choice(options.normalize_rewards, algorithm.normalizes_rewards)
+        reward_scale = dataset.return_range_scale() if wanted else 1.0
+    raw = dataset.with_reward_transform(scale=reward_scale).with_reward_transform(
         scale=options.reward_scale,
         shift=options.reward_shift,
         clip_min=options.reward_clip_min,
         clip_max=options.reward_clip_max,
     )
-    learning = raw.with_action_scaling(spec.action_low, spec.action_high)
+    learning = raw
+    if spec.action_kind == "continuous":
+        learning = raw.with_action_scaling(spec.action_low, spec.action_high)
     if options.clip_actions:
         learning = learning.with_action_clipping()
-    wanted = options.normalize_observations
-    if wanted is None:
-        wanted = config.spec.algorithm.normalizes_observations
+    wanted = _choice(options.normalize_observations, algorithm.normalizes_observations)
     if wanted and normalizer is None and not resumed:
         normalizer = ObservationNormalizer(*dataset.observation_statistics())
     if normalizer is not None:
@@ -135,8 +136,15 @@ def prepare(
     return TrainingData(raw, learning, spec, normalizer, reward_scale)
 
 
+def _choice(given: bool | None, papers: bool) -> bool:
+    return papers if given is None else given
+
+
 def spec_from_data(dataset: TransitionDataset, options: DatasetConfig) -> ProblemSpec:
     """Without an environment the log itself says what the problem is."""
+    if dataset.discrete:
+        log.info("no environment: %d actions, as many as the data has", dataset.num_actions)
+        return ProblemSpec(dataset.obs_dim, "discrete", int(dataset.num_actions or 0))
     width = dataset.action_width
     measured_low, measured_high = _action_range(dataset)
     low = _bound(options.action_low, measured_low, "action_low", width)
@@ -187,6 +195,9 @@ def _check_widths(dataset: TransitionDataset, spec: ProblemSpec, env_id: str | N
 
 
 def _check_bounds(dataset: TransitionDataset, spec: ProblemSpec, options: DatasetConfig) -> None:
+    if spec.action_kind == "discrete":
+        _check_choices(dataset, spec)
+        return
     low, high = np.array(spec.action_low), np.array(spec.action_high)
     if options.clip_actions:
         return
@@ -208,6 +219,16 @@ def _check_bounds(dataset: TransitionDataset, spec: ProblemSpec, options: Datase
         f"{_short(low)} .. {_short(high)}, first row {row}: {_short(actions[row])}; "
         "set clip_actions: true to clip them, or rescale the log (rl-training data convert --scale-actions)"
     )
+
+
+def _check_choices(dataset: TransitionDataset, spec: ProblemSpec) -> None:
+    largest = int(dataset.actions.max())
+    if largest >= spec.action_dim:
+        row = int((dataset.actions >= spec.action_dim).nonzero()[0])
+        raise DatasetError(
+            f"{dataset.source}: action {largest} is not one of {spec.action_dim} choices, which "
+            f"count from 0; first row {row}"
+        )
 
 
 def _action_range(dataset: TransitionDataset) -> tuple[Any, Any]:

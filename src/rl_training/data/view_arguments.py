@@ -1,0 +1,61 @@
+"""The arguments of views, checked: an error names the argument and what it was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from rl_training.config import DatasetError
+
+Numbers = float | Sequence[float] | npt.NDArray[Any] | Tensor
+
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+def per_column(values: Numbers, width: int, name: str) -> Tensor:
+    """One float64 entry per column, from a number or a sequence."""
+    try:
+        tensor = torch.as_tensor(values, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError):
+        raise DatasetError(f"{name} must be a number or {width}, got {values!r}") from None
+    if tensor.ndim == 0:
+        tensor = tensor.expand(width)
+    if tensor.shape != (width,):
+        raise DatasetError(f"{name} must have {width} entries, got shape {tuple(tensor.shape)}")
+    require_all(tensor.isfinite(), tensor, f"{name} must be finite")
+    return tensor
+
+
+def require_all(good: Tensor, values: Tensor, rule: str) -> None:
+    """`std must be greater than 0, got -1 in column 2`."""
+    if not bool(good.all()):
+        column = int((~good).nonzero()[0])
+        raise DatasetError(f"{rule}, got {values[column]:g} in column {column}")
+
+
+def ordered(low: Numbers, high: Numbers, width: int) -> tuple[Tensor, Tensor]:
+    """Lower and upper bound per column."""
+    bottom, top = per_column(low, width, "low"), per_column(high, width, "high")
+    require_all(bottom <= top, bottom, "low must not be greater than high")
+    return bottom, top
+
+
+def require_float32(value: Any, name: str) -> None:
+    """A number that rewards, which are float32, can be combined with."""
+    try:
+        size = abs(value)
+        fits = bool(size <= _LARGEST)  # false for NaN too
+    except (TypeError, ValueError, RuntimeError):
+        raise DatasetError(f"{name} must be a number, got {value!r}") from None
+    if not fits:
+        raise DatasetError(f"{name} must be finite and fit into float32, got {value}")
+
+
+def require_fraction(fraction: float, *, one_allowed: bool) -> None:
+    if not 0 < fraction < 1 and not (one_allowed and fraction == 1):
+        raise DatasetError(f"fraction must be between 0 and 1, got {fraction}")
