@@ -25,6 +25,14 @@ class ProblemSpec:
         """Columns that one action takes in a table of transitions."""
         return self.action_dim if self.action_kind == "continuous" else 1
 
+    def fits(self, other: ProblemSpec) -> bool:
+        """Whether a policy of one can act in the other; bounds may differ."""
+        return (self.obs_dim, self.action_kind, self.action_dim) == (
+            other.obs_dim,
+            other.action_kind,
+            other.action_dim,
+        )
+
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 

@@ -3,27 +3,49 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from tests.conftest import make_fields
 
 from rl_training.algorithms import AlgorithmSpec, get_algorithm_spec, list_algorithm_specs
 from rl_training.config import ConfigError
 from rl_training.data import Batch, TransitionDataset
 from rl_training.experiment import load_config, packaged_configs
+from rl_training.experiment.configs import read_config_text
 from rl_training.runtime import train
+from rl_training.runtime.policy import Policy
 from rl_training.runtime.train_config import group_classes
 from rl_training.spec import ProblemSpec
 
 NAMES = [spec.name for spec in list_algorithm_specs()]
-SPEC = ProblemSpec(3, "continuous", 2, (-1.0, -1.0), (1.0, 1.0))
+SPECS = {
+    "continuous": ProblemSpec(3, "continuous", 2, (-1.0, -1.0), (1.0, 1.0)),
+    "discrete": ProblemSpec(3, "discrete", 4),
+}
 every_algorithm = pytest.mark.parametrize("name", NAMES)
+every_kind = pytest.mark.parametrize(
+    ("name", "kind"),
+    [(spec.name, kind) for spec in list_algorithm_specs() for kind in spec.action_kinds],
+)
 
 
-def make(name: str, **options: Any) -> Any:
+def make(name: str, kind: str = "continuous", **options: Any) -> Any:
     spec = get_algorithm_spec(name)
-    return spec.algorithm(SPEC, spec.config(hidden_sizes=(8, 8), **options), seed=3)
+    return spec.algorithm(SPECS[kind], spec.config(hidden_sizes=(8, 8), **options), seed=3)
+
+
+@pytest.fixture
+def datasets() -> dict[str, TransitionDataset]:
+    fields = make_fields()
+    choices = np.random.default_rng(1).integers(0, 4, 400)
+    return {
+        "continuous": TransitionDataset.from_dict(fields),
+        "discrete": TransitionDataset.from_dict({**fields, "actions": choices}),
+    }
 
 
 def batch_of(dataset: TransitionDataset, size: int = 32, seed: int = 0) -> Batch:
@@ -41,9 +63,11 @@ def changed(before: dict[str, torch.Tensor], module: torch.nn.Module) -> set[str
     return {name.split(".")[0] for name in before if not torch.equal(before[name], after[name])}
 
 
-@every_algorithm
-def test_terms_are_finite_scalars_with_stable_names(name: str, dataset: TransitionDataset) -> None:
-    algorithm = make(name)
+@every_kind
+def test_terms_are_finite_scalars_with_stable_names(
+    name: str, kind: str, datasets: dict[str, TransitionDataset]
+) -> None:
+    algorithm, dataset = make(name, kind), datasets[kind]
     seen = []
     for _ in range(2):
         terms: dict[str, torch.Tensor] = {}
@@ -56,9 +80,11 @@ def test_terms_are_finite_scalars_with_stable_names(name: str, dataset: Transiti
     assert {f"{network}_loss" for network in algorithm.losses} <= seen[0]
 
 
-@every_algorithm
-def test_each_loss_moves_only_its_own_network(name: str, dataset: TransitionDataset) -> None:
-    algorithm = make(name)
+@every_kind
+def test_each_loss_moves_only_its_own_network(
+    name: str, kind: str, datasets: dict[str, TransitionDataset]
+) -> None:
+    algorithm, dataset = make(name, kind), datasets[kind]
     batch = batch_of(dataset)
     recorded: dict[str, Any] = {}
     original = algorithm.minimize
@@ -75,9 +101,11 @@ def test_each_loss_moves_only_its_own_network(name: str, dataset: TransitionData
     assert recorded == {network: {network} for network in algorithm.losses}
 
 
-@every_algorithm
-def test_targets_are_frozen_copies_that_follow(name: str, dataset: TransitionDataset) -> None:
-    algorithm = make(name)
+@every_kind
+def test_targets_are_frozen_copies_that_follow(
+    name: str, kind: str, datasets: dict[str, TransitionDataset]
+) -> None:
+    algorithm, dataset = make(name, kind), datasets[kind]
     targets = {
         child: (module, getattr(algorithm, child.removeprefix("target_")))
         for child, module in algorithm.named_children()
@@ -129,18 +157,24 @@ def test_same_seed_same_weights_and_the_global_stream_is_untouched(
         second.update(batch_of(dataset, seed=seed))
     assert torch.equal(torch.rand(1), expected)
     assert not changed(parameters(first), second)
-    other = get_algorithm_spec(name).algorithm(SPEC, first.config, seed=4)
+    other = get_algorithm_spec(name).algorithm(SPECS["continuous"], first.config, seed=4)
     assert changed(parameters(make(name)), other)
 
 
-@every_algorithm
-def test_actions_stay_in_the_unit_box(name: str) -> None:
-    algorithm = make(name)
+@every_kind
+def test_actions_are_of_the_space(name: str, kind: str) -> None:
+    algorithm = make(name, kind)
     obs = 100 * torch.randn(64, 3)
     for explore in (False, True):
         actions = algorithm.act(obs, explore=explore)
-        assert actions.shape == (64, 2)
-        assert actions.abs().max() <= 1
+        if kind == "continuous":
+            assert actions.shape == (64, 2)
+            assert actions.abs().max() <= 1
+        else:
+            assert actions.shape == (64,)
+            assert set(actions.tolist()) <= {0, 1, 2, 3}
+    single = Policy(algorithm).predict(obs[0].numpy())
+    assert single.shape == ((2,) if kind == "continuous" else ())
 
 
 @every_algorithm
@@ -189,11 +223,26 @@ def test_names_follow_the_convention(name: str) -> None:
 
 
 @pytest.mark.parametrize("config_name", packaged_configs())
-def test_packaged_config_trains(config_name: str, tmp_path: Any) -> None:
-    config = load_config(
-        config_name,
-        {"total_timesteps": 3, "eval_interval": 2, "eval_episodes": 1, "output_dir": str(tmp_path)},
-    )
-    result = train(config)
+def test_packaged_config_trains(config_name: str, tmp_path: Path) -> None:
+    """Those on built-in data; the others, whose data must be downloaded, are complete."""
+    config = load_config(config_name)
+    if config.groups.dataset.dataset_kind != "builtin":
+        assert config.groups.dataset.dataset_id
+        assert config.env_id
+        return
+    small = {
+        "total_timesteps": 3,
+        "eval_interval": 2,
+        "eval_episodes": 1,
+        "output_dir": str(tmp_path),
+    }
+    result = train(load_config(config_name, small))
     assert result.stop_reason == "total_timesteps"
     assert result.metrics["eval/length_mean"] > 0
+
+
+@pytest.mark.parametrize("config_name", packaged_configs())
+def test_packaged_config_says_how_it_deviates(config_name: str) -> None:
+    text, _ = read_config_text(config_name)
+    assert text.startswith("# ")
+    assert "deviations" in text.split("algo:")[0]

@@ -44,15 +44,18 @@ def collect_dataset(
         raise EnvError("the policy was trained without an environment; name one: --env ID")
     policy = load_policy(saved, config)
     found = infer_env_spaces(env_id, config.env_kwargs)
-    if (found.obs_dim, found.action_dim) != (policy.spec.obs_dim, policy.spec.action_dim):
+    if not found.fits(policy.spec):
         raise EnvError(f"{env_id} ({found}) does not fit the policy ({policy.spec})")
+    if noise and found.action_kind == "discrete":
+        raise ConfigError("--noise is for continuous actions; --stochastic samples discrete ones")
     rng = np.random.default_rng(seed)
     low, high = np.array(found.action_low), np.array(found.action_high)
 
     def act(obs: NDArray[Any]) -> NDArray[Any]:
         action = policy.predict(obs, deterministic=deterministic)
-        if noise:
-            action = action + noise * (high - low) / 2 * rng.standard_normal(action.shape)
+        if not noise:
+            return action
+        action = action + noise * (high - low) / 2 * rng.standard_normal(action.shape)
         return np.clip(action, low, high).astype(np.float32)
 
     env = make_raw_env(env_id, config.env_kwargs)

@@ -135,11 +135,7 @@ def evaluate_policy(
     # the options of one environment mean nothing to another
     env_kwargs = config.env_kwargs if env_id == config.env_id else {}
     found = infer_env_spaces(env_id, env_kwargs)
-    if (found.obs_dim, found.action_kind, found.action_dim) != (
-        policy.spec.obs_dim,
-        policy.spec.action_kind,
-        policy.spec.action_dim,
-    ):
+    if not found.fits(policy.spec):
         raise EnvError(f"{env_id} ({found}) does not fit the policy ({policy.spec})")
     evaluator = Evaluator(policy, env_id, env_kwargs, video_dir=video_dir)
     try:
