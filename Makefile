@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-.PHONY: install demo test check docs slow clean
+.PHONY: install demo test check docs slow parity clean
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -24,18 +24,28 @@ check: $(VENV)/.installed-dev
 slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 2 -m slow
 
+# In an environment of its own: d3rlpy brings many packages. Without it the tests would only skip.
+parity: .venv-parity/.installed
+	.venv-parity/bin/python -c "import d3rlpy"
+	.venv-parity/bin/python -m pytest tests/parity -m parity
+
 docs: $(VENV)/.installed-dev
 	$(PIP) "mkdocs>=1.6"
 	$(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) runs site
+	rm -rf $(VENV) .venv-parity runs site
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) -e .
+	@touch $@
+
+.venv-parity/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-parity
+	.venv-parity/bin/python -m pip --disable-pip-version-check install --quiet -c constraints.txt -e ".[parity]"
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed

@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 from rl_training.config import DatasetError, EnvError
-from rl_training.data import builtin
+from rl_training.data import builtin, scripted_episodes
 from rl_training.data.builtin import BUILTIN, cache_path, load_builtin
-from rl_training.data.checks import check_dataset
+from rl_training.data.checks import check_dataset, is_wrong
 from rl_training.data.random_data import collect, collect_random
+from rl_training.envs import infer_env_spaces
 
 MIXED, EXPERT = "pendulum/mixed-v0", "pendulum/expert-v0"
+CART_POLE, MOUNTAIN_CAR = "cartpole/mixed-v0", "mountaincar/mixed-v0"
 
 
 @pytest.fixture
@@ -28,7 +30,7 @@ def counted_builds(monkeypatch):
 
     def build():
         builds.append(1)
-        return builtin._pendulum(2, [(0.5, 0.1)], seed=1)
+        return scripted_episodes.pendulum(2, [(0.5, 0.1)], seed=1)
 
     monkeypatch.setitem(BUILTIN, "small-v0", builtin.BuiltinDataset("", "Pendulum-v1", build))
     return builds
@@ -55,6 +57,44 @@ def test_pendulum_data_is_in_torque_and_only_truncates(cache):
     assert int(dataset.truncations.sum()) == 200
 
 
+@pytest.mark.parametrize(
+    ("dataset_id", "sizes", "low", "high", "limit"),
+    [
+        (CART_POLE, (20_000, 30_000), 100, 250, 500),
+        (MOUNTAIN_CAR, (35_000, 50_000), 0, 40, 999),
+    ],
+)
+def test_mixed_data_holds_whole_episodes_of_both_ends(cache, dataset_id, sizes, low, high, limit):
+    dataset = load_builtin(dataset_id)
+    lengths, ends = dataset.episode_lengths, dataset.episode_starts + dataset.episode_lengths - 1
+    terminal = dataset.terminations.numpy()[ends] > 0
+    assert sizes[0] < len(dataset) < sizes[1]
+    assert low < dataset.episode_returns.mean() < high
+    assert 5 <= terminal.sum() <= len(lengths) - 5
+    assert set(lengths[~terminal]) == {limit}
+    assert lengths[terminal].max() <= limit
+    assert int(dataset.terminations.sum() + dataset.truncations.sum()) == len(lengths)
+
+
+def test_cart_pole_terminates_by_failure_only(cache):
+    dataset = load_builtin(CART_POLE)
+    final = dataset.next_obs[dataset.terminations > 0].abs()
+    assert dataset.discrete
+    assert sorted(set(dataset.actions.tolist())) == [0, 1]
+    assert bool(((final[:, 0] > 2.4) | (final[:, 2] > 0.2094)).all())
+
+
+def test_mountain_car_terminates_at_the_goal_only(cache):
+    dataset = load_builtin(MOUNTAIN_CAR)
+    terminal = dataset.terminations > 0
+    assert float(dataset.next_obs[terminal, 0].min()) >= 0.45
+    assert float(dataset.rewards[terminal].min()) > 99
+    assert float(dataset.rewards[~terminal].max()) <= 0
+    # a share of failures, and of episodes near the best that such forces allow
+    assert (dataset.episode_returns < 0).mean() > 0.3
+    assert (dataset.episode_returns > 90).mean() > 0.1
+
+
 def test_mixed_data_spans_poor_and_good_episodes(cache):
     returns = load_builtin(MIXED).episode_returns
     assert np.quantile(returns, 0.1) < -900
@@ -72,6 +112,12 @@ def test_builtin_data_is_clean(cache, dataset_id):
     assert check_dataset(load_builtin(dataset_id), action_low=-2.0, action_high=2.0) == []
 
 
+@pytest.mark.parametrize("dataset_id", [CART_POLE, MOUNTAIN_CAR])
+def test_builtin_data_needs_no_change_for_its_environment(cache, dataset_id):
+    spec = infer_env_spaces(BUILTIN[dataset_id].env_id)
+    assert not is_wrong(check_dataset(load_builtin(dataset_id), spec=spec))
+
+
 def test_unknown_id_gets_a_suggestion():
     with pytest.raises(DatasetError, match=f"no builtin dataset .*; did you mean '{MIXED}'"):
         load_builtin("pendulum/mixd-v0")
@@ -82,12 +128,13 @@ def test_unknown_id_gets_a_suggestion():
 # --- how they are kept ---
 
 
-def test_two_builds_are_equal_to_the_byte(tmp_path, monkeypatch):
+@pytest.mark.parametrize("dataset_id", [EXPERT, CART_POLE, MOUNTAIN_CAR])
+def test_two_builds_are_equal_to_the_byte(tmp_path, monkeypatch, dataset_id):
     contents = []
     for name in ("first", "second"):
         monkeypatch.setenv("RL_TRAINING_CACHE", str(tmp_path / name))
-        load_builtin(EXPERT)
-        contents.append(cache_path(EXPERT).read_bytes())
+        load_builtin(dataset_id)
+        contents.append(cache_path(dataset_id).read_bytes())
     assert contents[0] == contents[1]
 
 

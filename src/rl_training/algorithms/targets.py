@@ -1,8 +1,14 @@
-"""Mathematics that several algorithms share, as functions of tensors."""
+"""Mathematics that several algorithms share."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 from torch import Tensor
+
+from rl_training.data.batch import Batch
+from rl_training.models import CategoricalActor, EnsembleMLP, pick
 
 
 def td_target(
@@ -22,3 +28,41 @@ def smooth_actions(
 def ensemble_mse(q_values: Tensor, target_q: Tensor) -> Tensor:
     """Sum over critics of the batch-mean squared error; q (critics, batch), target (batch,)."""
     return (q_values - target_q).square().mean(-1).sum(0)
+
+
+def logged_q(critic: EnsembleMLP, batch: Batch) -> Tensor:
+    """Every critic at the logged actions, (critics, batch); discrete ones know all choices."""
+    if batch.actions.ndim == 1:
+        return pick(critic(batch.obs), batch.actions)
+    return critic(batch.obs_actions)
+
+
+def policy_values(actor: Any, critic: EnsembleMLP, obs: Tensor, noise: Tensor) -> Tensor:
+    """The least critic at an action drawn with `noise`, or its expectation over choices: (batch,)."""
+    if isinstance(actor, CategoricalActor):
+        return (actor(obs).exp() * critic(obs).amin(0)).sum(-1)
+    return critic(torch.cat([obs, actor.draw(obs, noise)], -1)).amin(0)
+
+
+def conservative_gap(
+    *, q_values: Tensor, sampled_q: Tensor, log_densities: Tensor | None, temperature: float = 1.0
+) -> Tensor:
+    """CQL: soft maximum over sampled actions minus the logged action's value, (critics, batch).
+
+    q_values (critics, batch), sampled_q (critics, samples, batch), log_densities (samples, batch)
+    of the proposals that drew the actions; without them the logged action joins the samples.
+    """
+    if log_densities is None:
+        scores = torch.cat([sampled_q, q_values.unsqueeze(-2)], -2)
+    else:
+        scores = sampled_q - log_densities
+    return temperature * (scores / temperature).logsumexp(-2) - q_values
+
+
+def max_backup(*, next_q: Tensor, log_probs: Tensor, alpha: Tensor | float) -> Tensor:
+    """Soft value of the best of several next actions by the least critic, (batch,).
+
+    next_q (critics, samples, batch), log_probs (samples, batch); alpha 0 leaves entropy out.
+    """
+    values, best = next_q.amin(0).max(0)
+    return values - alpha * log_probs.gather(0, best.unsqueeze(0)).squeeze(0)

@@ -1,4 +1,4 @@
-"""Behaviour datasets that need no download: built on first use from a scripted policy, then cached.
+"""Behaviour datasets that need no download: built on first use from scripted policies, then cached.
 
 The id ends in a version: another recipe is another id, so that a cached file is never stale.
 """
@@ -8,23 +8,21 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import math
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from numpy.typing import NDArray
 
 from rl_training.config import DatasetError, suggest
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.packed_cache import cache_dir
-from rl_training.data.random_data import Rows, roll_out
+from rl_training.data.random_data import Rows
+from rl_training.data.scripted_episodes import cart_pole, mountain_car, pendulum
 
 
 @dataclass(frozen=True)
@@ -105,59 +103,31 @@ def _replace(path: Path, content: bytes) -> None:
         raise
 
 
-def _pendulum_torque(obs: NDArray[Any]) -> float:
-    """Swings the pendulum up by pumping energy, then holds it; about -160 per episode."""
-    cos, sin, speed = (float(value) for value in obs)
-    if cos > 0.8 and abs(speed) < 3.5:
-        torque = -10.0 * math.atan2(sin, cos) - 2.5 * speed
-    else:
-        missing_energy = 5.0 - 5.0 * cos - speed**2 / 6.0  # m g l / 2 = 5, inertia 1/3
-        # At rest, hanging, there is no motion to pump: push to either side.
-        torque = 4.0 * missing_energy * (speed or 1.0)
-    # The limit of 2 is left to noise: data that sits on the bounds hides what lies beyond them.
-    return max(-1.7, min(1.7, torque))
-
-
-def _fold(torque: float) -> float:
-    """Into [-2, 2] by reflection: clipped noise would pile up on the bounds."""
-    if abs(torque) > 2.0:
-        torque = math.copysign(4.0, torque) - torque
-    return max(-2.0, min(2.0, torque))
-
-
-def _pendulum(episodes: int, levels: Sequence[tuple[float, float]], seed: int) -> Rows:
-    """Whole episodes, taking the levels (share of random actions, noise) in turn."""
-    env = gym.make("Pendulum-v1")
-    rng = np.random.default_rng(seed)
-    parts = []
-    for episode in range(episodes):
-        random_share, noise = levels[episode % len(levels)]
-
-        def act(
-            obs: NDArray[Any], random_share: float = random_share, noise: float = noise
-        ) -> NDArray[np.float32]:
-            if rng.random() < random_share:
-                torque = rng.uniform(-2.0, 2.0)
-            else:
-                torque = _fold(_pendulum_torque(obs) + noise * rng.standard_normal())
-            return np.array([torque], np.float32)
-
-        parts.append(roll_out(env, act, 200, seed=seed + episode))
-    env.close()
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-_MIXED_LEVELS = [(share, 1.0) for share in (0.7, 0.6, 0.5, 0.3, 0.1, 0.0)]
+# Levels of skill are explained with the tasks. On CartPole one episode in six keeps to the middle
+# of the track, the others steer beyond its end: cloning follows the many.
+_CART_POLE_LEVELS = [(0.4, 0.0), (0.3, 3.0), (0.3, 3.0), (0.5, 3.0), (0.3, 3.0), (0.3, 3.0)]
+# Half of the MountainCar episodes gain no energy: pushes cancel out, and cloning stands still.
+_MOUNTAIN_CAR_LEVELS = [1.0, 0.45, 0.75, 0.5, 0.6, 0.45, 0.9, 0.5]
 
 BUILTIN: dict[str, BuiltinDataset] = {
     "pendulum/mixed-v0": BuiltinDataset(
         "40,000 transitions of a swing-up controller at six levels of skill, from poor to good",
         "Pendulum-v1",
-        lambda: _pendulum(200, _MIXED_LEVELS, seed=20_000),
+        lambda: pendulum(200, [(share, 1.0) for share in (0.7, 0.6, 0.5, 0.3, 0.1, 0.0)], 20_000),
     ),
     "pendulum/expert-v0": BuiltinDataset(
         "20,000 transitions of a swing-up controller with little noise: narrow, nearly optimal",
         "Pendulum-v1",
-        lambda: _pendulum(100, [(0.0, 0.05)], seed=40_000),
+        lambda: pendulum(100, [(0.0, 0.05)], 40_000),
+    ),
+    "cartpole/mixed-v0": BuiltinDataset(
+        "24,700 transitions of a balancing controller, most of them steered off the track",
+        "CartPole-v1",
+        lambda: cart_pole(160, _CART_POLE_LEVELS, 60_000),
+    ),
+    "mountaincar/mixed-v0": BuiltinDataset(
+        "42,900 transitions of an energy-pumping controller; about half of the episodes fail",
+        "MountainCarContinuous-v0",
+        lambda: mountain_car(64, _MOUNTAIN_CAR_LEVELS, 80_000),
     ),
 }

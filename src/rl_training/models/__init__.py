@@ -5,13 +5,14 @@ from rl_training.models.actors import (
     CategoricalActor,
     DeterministicActor,
     GaussianActor,
+    GreedyActor,
     SquashedGaussianActor,
     pick,
 )
 from rl_training.models.distributions import gaussian_log_prob, squashed_gaussian_log_prob
 from rl_training.models.mlp_sac import MLPSACModel
 from rl_training.models.mlp_td3 import MLPTD3Model
-from rl_training.models.networks import MLP, EnsembleMLP, Init
+from rl_training.models.networks import MLP, EnsembleMLP, Init, LearnedScale
 
 __all__ = [
     "MLP",
@@ -20,7 +21,9 @@ __all__ = [
     "DeterministicActor",
     "EnsembleMLP",
     "GaussianActor",
+    "GreedyActor",
     "Init",
+    "LearnedScale",
     "MLPSACModel",
     "MLPTD3Model",
     "SquashedGaussianActor",

@@ -61,7 +61,9 @@ class DeterministicActor(nn.Module):
 class GaussianActor(nn.Module):
     """N(tanh(MLP(obs)), σ²), not squashed: a logged action at the bounds has a finite log-density.
 
-    σ is one learned number per dimension, or with `state_dependent_std` a second head.
+    σ is one learned number per dimension, or with `state_dependent_std` a second head. log σ is
+    clipped to its bounds, or with `sigmoid_std` squashed into them, which starts in the middle and
+    cannot get stuck at a bound.
     """
 
     def __init__(
@@ -72,11 +74,13 @@ class GaussianActor(nn.Module):
         log_std_bounds: tuple[float, float] = (-5.0, 2.0),
         *,
         state_dependent_std: bool = False,
+        sigmoid_std: bool = False,
         init: Init = DEFAULT_INIT,
     ) -> None:
         super().__init__()
         self.action_dim = action_dim
         self.log_std_bounds = log_std_bounds
+        self.sigmoid_std = sigmoid_std
         heads = 2 if state_dependent_std else 1
         self.net = MLP(obs_dim, hidden_sizes, heads * action_dim, init)
         self.log_std = None if state_dependent_std else nn.Parameter(torch.zeros(action_dim))
@@ -85,7 +89,13 @@ class GaussianActor(nn.Module):
         """Mean (batch, action_dim) and log standard deviation (action_dim,) or like the mean."""
         out = self.net(obs)
         log_std = out[..., self.action_dim :] if self.log_std is None else self.log_std
-        return torch.tanh(out[..., : self.action_dim]), log_std.clamp(*self.log_std_bounds)
+        return torch.tanh(out[..., : self.action_dim]), self._bounded(log_std)
+
+    def _bounded(self, log_std: Tensor) -> Tensor:
+        low, high = self.log_std_bounds
+        if self.sigmoid_std:
+            return low + (high - low) * torch.sigmoid(log_std)
+        return log_std.clamp(low, high)
 
     def log_prob(self, obs: Tensor, actions: Tensor) -> Tensor:
         mean, log_std = self(obs)
@@ -180,6 +190,29 @@ class CategoricalActor(nn.Module):
 
     def as_numpy(self) -> NumpyFunction:
         forward = self.net.as_numpy()
+
+        def act(obs: NDArray[np.float32]) -> NDArray[Any]:
+            return np.asarray(forward(obs).argmax(-1))
+
+        return act
+
+
+class GreedyActor:
+    """The choice of highest value; no module, so that the critic's weights have one owner."""
+
+    def __init__(self, critic: MLP) -> None:
+        self.critic = critic
+
+    def mode(self, obs: Tensor) -> Tensor:
+        return self.critic(obs).argmax(-1)
+
+    def sample(self, obs: Tensor, generator: torch.Generator) -> Tensor:
+        """The mode: a greedy policy has nothing to draw."""
+        del generator
+        return self.mode(obs)
+
+    def as_numpy(self) -> NumpyFunction:
+        forward = self.critic.as_numpy()
 
         def act(obs: NDArray[np.float32]) -> NDArray[Any]:
             return np.asarray(forward(obs).argmax(-1))

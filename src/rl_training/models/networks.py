@@ -173,3 +173,14 @@ class EnsembleMLP(nn.Module):
 def _normalise(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     # 1e-6 is Flax's epsilon, which the papers' code uses; PyTorch's is 1e-5
     return torch.addcmul(shift, F.layer_norm(x, x.shape[-1:], eps=1e-6), scale)
+
+
+class LearnedScale(nn.Module):
+    """A positive number, learned as its logarithm."""
+
+    def __init__(self, start: float = 1.0) -> None:
+        super().__init__()
+        self.log = nn.Parameter(torch.tensor(start).log())
+
+    def forward(self) -> Tensor:
+        return self.log.exp().clamp(max=1e6)

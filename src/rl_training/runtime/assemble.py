@@ -123,7 +123,8 @@ class Run:
                 self._open(run_dir, is_new)
                 writer = self._train(run_dir, evaluator)
                 step, reason = self.state.global_step, self.state.stop_reason
-                write_result(run_dir, step, reason, writer.latest)
+                if reason != INTERRUPTED:
+                    write_result(run_dir, step, reason, writer.latest)
         except BaseException:
             if is_new and not step_directories(run_dir / "checkpoints"):
                 shutil.rmtree(run_dir)  # nothing in it is worth keeping
@@ -148,7 +149,7 @@ class Run:
             trainer.callbacks.close()
         return writer
 
-    def save(self, directory: Path, callbacks: Callback | None, position: int = 0) -> None:
+    def save(self, directory: Path, callbacks: Callback, metrics_position: int) -> None:
         """Everything that this run is, as a checkpoint."""
         learned = self.algorithm.training_state()
         progress = self.state.progress()
@@ -159,10 +160,10 @@ class Run:
             "spec": self.data.spec.as_dict(),
             "progress": progress,
             "algorithm": learned.values,
-            "callbacks": {} if callbacks is None else callbacks.state_dict(),
+            "callbacks": callbacks.state_dict(),
             "reward_scale": self.data.reward_scale,
             "dataset": {"source": self.data.raw.source, "sha256": self.data.raw.sha256},
-            "metrics_position": position,
+            "metrics_position": metrics_position,
             "versions": package_versions(),
         }
         tensors = {**learned.tensors, **self.experience.state_dict()}

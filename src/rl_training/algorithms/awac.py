@@ -1,0 +1,140 @@
+"""AWAC: clone logged actions, weighted by how much better than the policy's own they are. Nair et al. 2020.
+
+target  y = r + γ (1-d) min_i Q̄_i(s', a'),   a' ~ π(s')
+critic  min_Q  Σ_i E[(Q_i(s,a) - y)²]
+actor   max_π  E[w log π(a|s)],   A = min_i Q_i(s,a) - min_i Q_i(s, a_π),   a_π ~ π(s)
+        w = min(exp(A/λ), cap)   or   softmax over the batch of A/λ, times its size
+
+With discrete actions the draws of a' and a_π are replaced by exact expectations.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from rl_training.algorithms.base import ActorCriticConfig, Algorithm, Noise, Terms, target_of
+from rl_training.algorithms.registry import register
+from rl_training.algorithms.targets import ensemble_mse, logged_q, policy_values, td_target
+from rl_training.config import option
+from rl_training.data.batch import Batch
+from rl_training.models import CategoricalActor, EnsembleMLP, GaussianActor
+from rl_training.spec import ProblemSpec
+
+
+class AWACConfig(ActorCriticConfig):
+    hidden_sizes: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = option(
+        (256, 256, 256), "width of each hidden layer"
+    )
+    awac_lambda: float = option(1 / 3, "temperature λ of the weights; towards ∞ it is BC", gt=0)
+    max_advantage_weight: float = option(100.0, "upper bound of exp weights", gt=0)
+    weight_normalization: Literal["exp", "softmax"] = option(
+        "exp", "capped exponential, or softmax over the batch times its size"
+    )
+    actor_weight_decay: float = option(0.0, "L2 penalty in the actor's Adam", ge=0)
+
+
+def awac_critic_loss(*, q_values: Tensor, target_q: Tensor) -> Terms:
+    """q_values (critics, batch), target_q (batch,)."""
+    return {
+        "critic_loss": ensemble_mse(q_values, target_q),
+        "q_mean": q_values.mean((-2, -1)),
+        "q_max": q_values.amax((-2, -1)),
+        "target_q_mean": target_q.mean(-1),
+    }
+
+
+def awac_actor_loss(
+    *,
+    log_probs: Tensor,
+    advantages: Tensor,
+    awac_lambda: float,
+    max_advantage_weight: float,
+    weight_normalization: str,
+) -> Terms:
+    """log_probs and advantages (batch,), of the logged actions."""
+    scaled = advantages.detach() / awac_lambda
+    if weight_normalization == "softmax":
+        weights = scaled.softmax(-1) * scaled.shape[-1]
+    else:
+        weights = scaled.exp().clamp_max(max_advantage_weight)
+    return {
+        "actor_loss": -(weights * log_probs).mean(-1),
+        "log_prob_mean": log_probs.mean(-1),
+        "advantage_mean": advantages.mean(-1),
+        "advantage_weight_mean": weights.mean(-1),
+        "advantage_weight_max": weights.amax(-1),
+        "advantage_weight_capped": (weights >= max_advantage_weight).float().mean(-1),
+    }
+
+
+def awac_loss(*, q_values: Tensor, target_q: Tensor, **actor: Any) -> Terms:
+    """Both halves in one dict; `actor` holds the arguments of `awac_actor_loss`."""
+    return {
+        **awac_critic_loss(q_values=q_values, target_q=target_q),
+        **awac_actor_loss(**actor),
+    }
+
+
+def critic_loss(nets: AWACAlgorithm, batch: Batch, noise: Noise, config: AWACConfig) -> Terms:
+    with torch.no_grad():
+        target_q = td_target(
+            rewards=batch.rewards,
+            terminations=batch.terminations,
+            next_values=policy_values(
+                nets.actor, nets.target_critic, batch.next_obs, noise["next"]
+            ),
+            gamma=config.gamma,
+        )
+    return awac_critic_loss(q_values=logged_q(nets.critic, batch), target_q=target_q)
+
+
+def actor_loss(nets: AWACAlgorithm, batch: Batch, noise: Noise, config: AWACConfig) -> Terms:
+    with torch.no_grad():
+        values = policy_values(nets.actor, nets.critic, batch.obs, noise["policy"])
+        advantages = logged_q(nets.critic, batch).amin(0) - values
+    return awac_actor_loss(
+        log_probs=nets.actor.log_prob(batch.obs, batch.actions),
+        advantages=advantages,
+        awac_lambda=config.awac_lambda,
+        max_advantage_weight=config.max_advantage_weight,
+        weight_normalization=config.weight_normalization,
+    )
+
+
+@register("awac", action_kinds=("continuous", "discrete"))
+class AWACAlgorithm(Algorithm[AWACConfig]):
+    losses = {"critic": critic_loss, "actor": actor_loss}
+    normalizes_observations = True
+
+    def build(self, spec: ProblemSpec, config: AWACConfig) -> None:
+        sizes = config.hidden_sizes
+        if spec.action_kind == "discrete":
+            self.actor = CategoricalActor(spec.obs_dim, spec.action_dim, sizes)
+            self.critic = EnsembleMLP(2, spec.obs_dim, sizes, spec.action_dim)
+        else:
+            self.actor = GaussianActor(
+                spec.obs_dim, spec.action_dim, sizes, (-6.0, 0.0), sigmoid_std=True
+            )
+            self.critic = EnsembleMLP(2, spec.obs_dim + spec.action_dim, sizes)
+        self.target_critic = target_of(self.critic)
+
+    def build_optimizer(self, name: str) -> torch.optim.Optimizer:
+        optimizer = super().build_optimizer(name)
+        if name == "actor":
+            optimizer.param_groups[0]["weight_decay"] = self.config.actor_weight_decay
+        return optimizer
+
+    def update_step(self, batch: Batch) -> Terms:
+        # discrete losses leave the noise alone
+        noise = {name: self.standard_normal(batch.actions) for name in ("next", "policy")}
+        terms = self.minimize("critic", batch, noise)
+        terms |= self.minimize("actor", batch, noise)
+        self.track_targets(self.config.tau)
+        return terms
+
+
+AWAC = AWACAlgorithm

@@ -1,0 +1,282 @@
+"""CQL: SAC or double DQN with critics kept low on unseen actions. Kumar et al. 2020.
+
+gap_i        T log Σ_j exp(z_ij / T) - Q_i(s,a),   z_ij = Q_i(s,a_j) - log density(a_j)
+             a_j: N uniform, N ~ π(·|s) and N ~ π(·|s'), all evaluated at s
+multiplier   max_α'  α' α_cql (mean_i E[gap_i] - g)   with `cql_target_gap` g alone, else α'=1, g=0
+critic       min_Q  Σ_i E[(Q_i(s,a) - y)²] + α' α_cql (E[gap_i] - g)
+             y = r + γ (1-d) min_i Q̄_i(s',a'),   a' ~ π(·|s')
+actor        min_π  E[α log π(a|s) - min_i Q_i(s,a)],   a ~ π(·|s)
+temperature  min_α  -E[log α (log π(a|s) + H)]
+discrete     gap = log Σ_a' exp Q(s,a') - Q(s,a),   y = r + γ (1-d) Q̄(s', argmax_a' Q(s',a'))
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from rl_training.algorithms.base import ActorCriticConfig, Algorithm, Noise, Terms, target_of
+from rl_training.algorithms.registry import register
+from rl_training.algorithms.targets import conservative_gap, ensemble_mse, max_backup, td_target
+from rl_training.config import ConfigError, Problem, option
+from rl_training.data.batch import Batch
+from rl_training.models import MLP, EnsembleMLP, GreedyActor, LearnedScale, MLPSACModel, pick
+from rl_training.spec import ProblemSpec
+
+DISCRETE_OPTIONS = {
+    *("batch_size", "hidden_sizes", "learning_rate", "critic_learning_rate"),
+    *("gamma", "tau", "cql_alpha"),
+}
+
+
+class CQLConfig(ActorCriticConfig):
+    hidden_sizes: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = option(
+        (256, 256, 256), "width of each hidden layer"
+    )
+    actor_learning_rate: float | None = option(1e-4, "the actor's own rate", gt=0)
+    temperature_learning_rate: float | None = option(1e-4, "the temperature's own rate", gt=0)
+    alpha: Annotated[float, Field(ge=0, strict=True)] | Literal["auto"] = option(
+        "auto", "temperature α of the policy's entropy, or auto to learn it"
+    )
+    target_entropy: float | None = option(None, "entropy H that auto aims at; null = -dimensions")
+    cql_alpha: float = option(5.0, "weight of the conservative gap against the TD error", ge=0)
+    num_cql_samples: int = option(10, "actions N drawn from each of three sources", ge=1)
+    cql_temperature: float = option(1.0, "temperature T of the soft maximum", gt=0)
+    importance_sampling: bool = option(True, "whether to divide by the density of drawn actions")
+    cql_target_gap: float | None = option(
+        None, "gap at which a learned multiplier holds the critics; null = fixed weight"
+    )
+    cql_clip_diff_min: float | None = option(None, "lower bound of each row's gap")
+    backup_entropy: bool = option(False, "whether targets hold the entropy term, as in SAC")
+    max_target_backup: bool = option(
+        False, "whether targets take the best of `num_cql_samples` next actions"
+    )
+
+
+def cql_multiplier_loss(
+    *, multiplier: Tensor, gaps: Tensor, cql_alpha: float, target_gap: float
+) -> Terms:
+    """Its descent is the multiplier's ascent on both critics' mean; gaps (critics, batch)."""
+    excess = gaps.detach().mean((-2, -1)) - target_gap
+    return {"multiplier_loss": -multiplier * cql_alpha * excess, "multiplier": multiplier}
+
+
+def cql_critic_loss(
+    *,
+    q_values: Tensor,
+    target_q: Tensor,
+    gaps: Tensor,
+    cql_alpha: float,
+    multiplier: Tensor | float = 1.0,
+    target_gap: float = 0.0,
+) -> Terms:
+    """q_values and gaps (critics, batch), target_q (batch,)."""
+    td_loss = ensemble_mse(q_values, target_q)
+    penalties = multiplier * cql_alpha * (gaps.mean(-1) - target_gap)  # (critics,)
+    return {
+        "critic_loss": td_loss + penalties.sum(0),
+        "td_loss": td_loss,
+        "conservative_gap": gaps.mean((-2, -1)),
+        "q_mean": q_values.mean((-2, -1)),
+        "q_max": q_values.amax((-2, -1)),
+        "target_q_mean": target_q.mean(-1),
+    }
+
+
+def cql_actor_loss(*, q_values: Tensor, log_probs: Tensor, alpha: Tensor) -> Terms:
+    """q_values (critics, batch) and log_probs (batch,) at the policy's actions."""
+    policy_q = q_values.amin(0)
+    return {
+        "actor_loss": (alpha.detach() * log_probs - policy_q).mean(-1),
+        "policy_q_mean": policy_q.mean(-1),
+        "entropy": -log_probs.mean(-1),
+    }
+
+
+def cql_temperature_loss(*, log_alpha: Tensor, log_probs: Tensor, target_entropy: float) -> Terms:
+    """log_probs (batch,) at the policy's actions."""
+    excess = log_probs.detach().mean(-1) + target_entropy
+    return {"temperature_loss": -log_alpha * excess, "alpha": log_alpha.exp()}
+
+
+def cql_loss(
+    *,
+    q_values: Tensor,
+    target_q: Tensor,
+    gaps: Tensor,
+    policy_q_values: Tensor,
+    log_probs: Tensor,
+    log_alpha: Tensor,
+    cql_alpha: float,
+    target_entropy: float,
+) -> Terms:
+    """Critic, actor and temperature in one dict, at a fixed `cql_alpha`."""
+    return {
+        **cql_critic_loss(q_values=q_values, target_q=target_q, gaps=gaps, cql_alpha=cql_alpha),
+        **cql_actor_loss(q_values=policy_q_values, log_probs=log_probs, alpha=log_alpha.exp()),
+        **cql_temperature_loss(
+            log_alpha=log_alpha, log_probs=log_probs, target_entropy=target_entropy
+        ),
+    }
+
+
+def evaluate(critic: EnsembleMLP, obs: Tensor, actions: Tensor) -> Tensor:
+    """All critics at actions (..., batch, dim) in one pass: (critics, ..., batch)."""
+    inputs = torch.cat([obs.expand(*actions.shape[:-1], -1), actions], -1)
+    return critic(inputs.flatten(0, -2)).unflatten(-1, actions.shape[:-1])
+
+
+def logged_q_and_gaps(
+    nets: CQLAlgorithm, batch: Batch, noise: Noise, config: CQLConfig
+) -> tuple[Tensor, Tensor]:
+    """Values of logged actions and their gaps, both (critics, batch), in one pass."""
+    if nets.spec.action_kind == "discrete":
+        q_of_all = nets.critic(batch.obs)  # (batch, choices)
+        q_values = pick(q_of_all, batch.actions).unsqueeze(0)
+        return q_values, q_of_all.logsumexp(-1) - q_values
+    with torch.no_grad():
+        current, current_log_probs = nets.actor.draw(batch.obs, noise["current"])
+        following, next_log_probs = nets.actor.draw(batch.next_obs, noise["next"])
+        uniform = torch.full_like(current_log_probs, -math.log(2) * batch.actions.shape[-1])
+        log_densities = torch.cat([uniform, current_log_probs, next_log_probs])
+        actions = torch.cat([batch.actions.unsqueeze(0), noise["uniform"], current, following])
+    evaluated = evaluate(nets.critic, batch.obs, actions)  # (critics, 1 + 3N, batch)
+    q_values = evaluated[:, 0]
+    gaps = conservative_gap(
+        q_values=q_values,
+        sampled_q=evaluated[:, 1:],
+        log_densities=log_densities if config.importance_sampling else None,
+        temperature=config.cql_temperature,
+    )
+    low = config.cql_clip_diff_min
+    return q_values, gaps if low is None else gaps.clamp_min(low)
+
+
+def next_values(nets: CQLAlgorithm, batch: Batch, noise: Noise, config: CQLConfig) -> Tensor:
+    if nets.spec.action_kind == "discrete":
+        return pick(nets.target_critic(batch.next_obs), nets.actor.mode(batch.next_obs))
+    actions, log_probs = nets.actor.draw(batch.next_obs, noise["backup"])
+    return max_backup(
+        next_q=evaluate(nets.target_critic, batch.next_obs, actions),
+        log_probs=log_probs,
+        alpha=nets.temperature() if config.backup_entropy else 0.0,
+    )
+
+
+def multiplier_loss(nets: CQLAlgorithm, batch: Batch, noise: Noise, config: CQLConfig) -> Terms:
+    with torch.no_grad():
+        _, gaps = logged_q_and_gaps(nets, batch, noise, config)
+    return cql_multiplier_loss(
+        multiplier=nets.multiplier(),
+        gaps=gaps,
+        cql_alpha=config.cql_alpha,
+        target_gap=config.cql_target_gap or 0.0,
+    )
+
+
+def critic_loss(nets: CQLAlgorithm, batch: Batch, noise: Noise, config: CQLConfig) -> Terms:
+    with torch.no_grad():
+        target_q = td_target(
+            rewards=batch.rewards,
+            terminations=batch.terminations,
+            next_values=next_values(nets, batch, noise, config),
+            gamma=config.gamma,
+        )
+    q_values, gaps = logged_q_and_gaps(nets, batch, noise, config)
+    has_multiplier = "multiplier" in nets.losses
+    return cql_critic_loss(
+        q_values=q_values,
+        target_q=target_q,
+        gaps=gaps,
+        cql_alpha=config.cql_alpha,
+        multiplier=nets.multiplier().detach() if has_multiplier else 1.0,
+        target_gap=config.cql_target_gap or 0.0 if has_multiplier else 0.0,
+    )
+
+
+def actor_loss(nets: CQLAlgorithm, batch: Batch, noise: Noise, config: CQLConfig) -> Terms:
+    actions, log_probs = nets.actor.draw(batch.obs, noise["policy"])
+    return cql_actor_loss(
+        q_values=evaluate(nets.critic, batch.obs, actions),
+        log_probs=log_probs,
+        alpha=nets.temperature(),
+    )
+
+
+def temperature_loss(nets: CQLAlgorithm, batch: Batch, noise: Noise, config: CQLConfig) -> Terms:
+    with torch.no_grad():
+        _, log_probs = nets.actor.draw(batch.obs, noise["policy"])
+    wanted = config.target_entropy
+    return cql_temperature_loss(
+        log_alpha=nets.temperature.log,
+        log_probs=log_probs,
+        target_entropy=-float(nets.spec.action_dim) if wanted is None else wanted,
+    )
+
+
+def refuse_continuous_options(config: CQLConfig) -> None:
+    """An option that the discrete form does not read must not be set."""
+    unread = [
+        name
+        for name, field in type(config).model_fields.items()
+        if name not in DISCRETE_OPTIONS and getattr(config, name) != field.default
+    ]
+    if unread:
+        message = "has no part in CQL for discrete actions"
+        raise ConfigError([Problem(("algo_kwargs", name), message) for name in unread])
+
+
+@register("cql", action_kinds=("continuous", "discrete"))
+class CQLAlgorithm(Algorithm[CQLConfig]):
+    losses = {
+        "multiplier": multiplier_loss,
+        "critic": critic_loss,
+        "actor": actor_loss,
+        "temperature": temperature_loss,
+    }
+
+    def build(self, spec: ProblemSpec, config: CQLConfig) -> None:
+        trained = ["critic"]
+        if spec.action_kind == "discrete":
+            refuse_continuous_options(config)
+            self.critic: Any = MLP(spec.obs_dim, config.hidden_sizes, spec.action_dim)
+            self.actor = GreedyActor(self.critic)
+        else:
+            model = MLPSACModel(spec.obs_dim, spec.action_dim, config.hidden_sizes)
+            self.actor, self.critic = model.actor, model.critic
+            self.temperature = LearnedScale(1.0 if config.alpha == "auto" else config.alpha)
+            trained += ["actor"] + ["temperature"] * (config.alpha == "auto")
+            if config.cql_target_gap is not None:
+                self.multiplier = LearnedScale()
+                trained += ["multiplier"]
+        self.target_critic = target_of(self.critic)
+        applicable = {name: loss for name, loss in type(self).losses.items() if name in trained}
+        self.losses = applicable  # type: ignore[misc]
+
+    def update_step(self, batch: Batch) -> Terms:
+        noise: Noise = {}
+        if self.spec.action_kind == "continuous":
+            samples = self.config.num_cql_samples
+            drawn = batch.actions.expand(samples, *batch.actions.shape)
+            uniform = torch.rand(drawn.shape, generator=self.generator, device=self.device)
+            noise = {
+                "uniform": 2 * uniform - 1,
+                "current": self.standard_normal(drawn),
+                "next": self.standard_normal(drawn),
+                "backup": self.standard_normal(
+                    drawn[: samples if self.config.max_target_backup else 1]
+                ),
+                "policy": self.standard_normal(batch.actions),
+            }
+        terms: Terms = {}
+        for name in self.losses:
+            terms |= self.minimize(name, batch, noise)
+        self.track_targets(self.config.tau)
+        return terms
+
+
+CQL = CQLAlgorithm

@@ -1,0 +1,138 @@
+"""IQL: values by expectile regression, policy by weighted imitation. Kostrikov et al. 2021.
+
+value   min_V  E[|η - 1(u<0)| u²],   u = min_i Q̄_i(s,a) - V(s)
+actor   min_π  -E[w log π(a|s)],     w = min(exp(β (min_i Q̄_i(s,a) - V(s))), w_max)
+critic  min_Q  Σ_i E[(Q_i(s,a) - y)²],   y = r + γ (1-d) V(s')
+
+No action is ever evaluated that the data does not hold. The order is the authors': actor and
+critics see the V of this very update, and V has no target network.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rl_training.algorithms.base import ActorCriticConfig, Algorithm, Noise, Terms, target_of
+from rl_training.algorithms.registry import register
+from rl_training.algorithms.targets import ensemble_mse, logged_q, td_target
+from rl_training.config import option
+from rl_training.data.batch import Batch
+from rl_training.models import MLP, CategoricalActor, EnsembleMLP, GaussianActor, Init
+from rl_training.spec import ProblemSpec
+
+
+class IQLConfig(ActorCriticConfig):
+    value_learning_rate: float | None = option(None, "the state value's own rate", gt=0)
+    expectile: float = option(0.7, "expectile η of the state value; 0.5 is the mean", gt=0, lt=1)
+    beta: float = option(3.0, "inverse temperature β of the advantage weights", gt=0)
+    max_advantage_weight: float = option(100.0, "upper bound of these weights", gt=0)
+
+
+def iql_value_loss(*, min_q: Tensor, values: Tensor, expectile: float) -> Terms:
+    """min_q (batch,): the least target critic at logged actions; values (batch,)."""
+    error = min_q.detach() - values
+    weight = torch.where(error < 0, 1 - expectile, expectile)
+    return {"value_loss": (weight * error.square()).mean(-1), "value_mean": values.mean(-1)}
+
+
+def iql_actor_loss(
+    *, log_probs: Tensor, advantages: Tensor, beta: float, max_advantage_weight: float
+) -> Terms:
+    """Both tensors (batch,), at logged actions."""
+    # the bound comes after exp, which may be infinite
+    weights = (beta * advantages.detach()).exp().clamp(max=max_advantage_weight)
+    return {
+        "actor_loss": -(weights * log_probs).mean(-1),
+        "log_prob_mean": log_probs.mean(-1),
+        "advantage_mean": advantages.mean(-1),
+        "advantage_weight_mean": weights.mean(-1),
+        "advantage_weight_max": weights.amax(-1),
+    }
+
+
+def iql_critic_loss(*, q_values: Tensor, target_q: Tensor) -> Terms:
+    """q_values (critics, batch), target_q (batch,)."""
+    return {
+        "critic_loss": ensemble_mse(q_values, target_q),
+        "q_mean": q_values.mean((-2, -1)),
+        "q_max": q_values.amax((-2, -1)),
+        "target_q_mean": target_q.mean(-1),
+    }
+
+
+def iql_loss(
+    *,
+    min_q: Tensor,
+    values: Tensor,
+    log_probs: Tensor,
+    q_values: Tensor,
+    target_q: Tensor,
+    expectile: float,
+    beta: float,
+    max_advantage_weight: float,
+) -> Terms:
+    """All three parts in one dict, for one and the same V."""
+    weighting = {"beta": beta, "max_advantage_weight": max_advantage_weight}
+    return {
+        **iql_value_loss(min_q=min_q, values=values, expectile=expectile),
+        **iql_actor_loss(log_probs=log_probs, advantages=min_q - values, **weighting),
+        **iql_critic_loss(q_values=q_values, target_q=target_q),
+    }
+
+
+def value_loss(nets: IQLAlgorithm, batch: Batch, noise: Noise, config: IQLConfig) -> Terms:
+    with torch.no_grad():
+        min_q = logged_q(nets.target_critic, batch).amin(0)
+    values = nets.value(batch.obs).squeeze(-1)
+    return iql_value_loss(min_q=min_q, values=values, expectile=config.expectile)
+
+
+def actor_loss(nets: IQLAlgorithm, batch: Batch, noise: Noise, config: IQLConfig) -> Terms:
+    with torch.no_grad():
+        min_q = logged_q(nets.target_critic, batch).amin(0)
+        advantages = min_q - nets.value(batch.obs).squeeze(-1)
+    return iql_actor_loss(
+        log_probs=nets.actor.log_prob(batch.obs, batch.actions),
+        advantages=advantages,
+        beta=config.beta,
+        max_advantage_weight=config.max_advantage_weight,
+    )
+
+
+def critic_loss(nets: IQLAlgorithm, batch: Batch, noise: Noise, config: IQLConfig) -> Terms:
+    with torch.no_grad():
+        target_q = td_target(
+            rewards=batch.rewards,
+            terminations=batch.terminations,
+            next_values=nets.value(batch.next_obs).squeeze(-1),
+            gamma=config.gamma,
+        )
+    return iql_critic_loss(q_values=logged_q(nets.critic, batch), target_q=target_q)
+
+
+@register("iql", action_kinds=("continuous", "discrete"))
+class IQLAlgorithm(Algorithm[IQLConfig]):
+    losses = {"value": value_loss, "actor": actor_loss, "critic": critic_loss}
+    normalizes_rewards = True
+    schedules = {"actor": "cosine"}
+
+    def build(self, spec: ProblemSpec, config: IQLConfig) -> None:
+        obs_dim, action_dim, sizes = spec.obs_dim, spec.action_dim, config.hidden_sizes
+        init = Init(orthogonal=True)
+        self.value = MLP(obs_dim, sizes, 1, init)
+        if spec.action_kind == "discrete":
+            self.actor = CategoricalActor(obs_dim, action_dim, sizes, init)
+            self.critic = EnsembleMLP(2, obs_dim, sizes, action_dim, init=init)
+        else:
+            self.actor = GaussianActor(obs_dim, action_dim, sizes, init=init)
+            self.critic = EnsembleMLP(2, obs_dim + action_dim, sizes, init=init)
+        self.target_critic = target_of(self.critic)
+
+    def update_step(self, batch: Batch) -> Terms:
+        terms = super().update_step(batch)
+        self.track_targets(self.config.tau)
+        return terms
+
+
+IQL = IQLAlgorithm
