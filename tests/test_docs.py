@@ -230,7 +230,7 @@ def test_option_tables_have_every_option_with_its_default(page: str) -> None:
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_algorithm_page_explains_every_metric(name: str) -> None:
     spec = ProblemSpec(3, "continuous", 2, (-1.0, -1.0), (1.0, 1.0))
-    batch = Batch(*(torch.rand(4, *shape) for shape in [(3,), (2,), (), (3,), ()]))
+    batch = Batch(*(torch.rand(4, *shape) for shape in [(3,), (2,), (), (3,), (), (2,), ()]))
     logged: set[str] = set()
     for config in variants(ALGORITHMS[name].config):
         learner = ALGORITHMS[name].algorithm(spec, config)
