@@ -10,7 +10,7 @@ import pytest
 
 from rl_training.config import RunError
 from rl_training.runtime import evaluation, train
-from rl_training.runtime.assemble import build_algorithm
+from rl_training.runtime.assemble import build_algorithm, load_policy, open_checkpoint
 from rl_training.runtime.evaluation import Evaluator
 from rl_training.runtime.policy import Policy
 from rl_training.runtime.train_config import TrainConfig
@@ -93,6 +93,16 @@ def test_an_episode_that_never_ends_is_an_error(
 def test_a_return_that_is_not_finite_is_an_error(policy: Policy) -> None:
     with pytest.raises(RunError, match=r"TestScripted-v0: the return .* is nan"):
         Evaluator(policy, "TestScripted-v0", {"reward": float("nan")}).run([7])
+
+
+def test_stochastic_scores_depend_on_the_seeds_alone(pendulum_config: Any) -> None:
+    """Not on what was drawn before: a resumed run evaluates as an uninterrupted one."""
+    config = pendulum_config("bc", algo_kwargs={"policy_type": "gaussian"})
+    policy = load_policy(*open_checkpoint(train(config).run_dir))
+    evaluator = Evaluator(policy, "Pendulum-v1", {"max_episode_steps": 20})
+    first = evaluator.run([3, 4], deterministic=False).returns
+    assert np.array_equal(evaluator.run([3, 4], deterministic=False).returns, first)
+    assert not np.array_equal(evaluator.run([3, 4]).returns, first)
 
 
 def test_every_evaluation_starts_from_the_same_states(pendulum_config: Any) -> None:

@@ -95,6 +95,7 @@ class Evaluator:
         obs, _ = self.env.reset(seed=seed)
         # an environment may draw from its action space, which has a generator of its own
         self.env.action_space.seed(seed)
+        self.policy.reseed(seed)
         total = shaped = 0.0
         success: float | None = None
         for step in range(1, MAX_EPISODE_STEPS + 1):

@@ -56,6 +56,10 @@ class Policy:
                 return self._scaler.to_env(self._act(array))
         return self._scaler.to_env(self._torch_action(array, deterministic))
 
+    def reseed(self, seed: int) -> None:
+        """Start the draws of `deterministic=False` anew, so that an episode can be repeated."""
+        self._generator.manual_seed(seed)
+
     def refresh(self) -> None:
         """Take the weights as they are now; `predict` does so by itself after an update."""
         self._act = self.algorithm.numpy_policy()
