@@ -18,7 +18,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -73,7 +73,9 @@ def run_cell(cell: Cell, output: Path) -> dict[str, Any]:
     torch.set_num_threads(1)
     algo = managed_class(get_algorithm_spec(cell.algo))(cell.config(output))
     start = time.perf_counter()
-    algo.learn()
+    reason = algo.learn().stop_reason
+    if reason != "total_timesteps":  # a signal ends training early but in good order
+        raise RuntimeError(f"training ended early ({reason}); no score")
     seconds = time.perf_counter() - start
     metrics = algo.evaluate(num_episodes=EPISODES)
     result = {
@@ -110,17 +112,26 @@ def run_missing(cells: Sequence[Cell], output: Path, jobs: int) -> int:
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(max_workers=jobs, mp_context=spawn) as pool:
         running = {pool.submit(run_cell, cell, output): cell for cell in missing}
-        for future in as_completed(running):
-            name = "{0.algo}/{0.task} seed {0.seed}".format(running[future])
-            error = future.exception()
-            if error is None:
-                result = future.result()
-                print(f"{name}: {result['return_mean']:.1f} ({result['training_seconds']:.0f} s)")
-            else:
-                failed += 1
-                print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)
-            sys.stdout.flush()
+        try:
+            for future in as_completed(running):
+                failed += not report(running[future], future)
+        except KeyboardInterrupt:  # safe at any moment: finished cells are saved
+            for process in multiprocessing.active_children():
+                process.kill()
+            raise
     return failed
+
+
+def report(cell: Cell, future: Future[dict[str, Any]]) -> bool:
+    """Print what became of a cell; whether it has a score."""
+    name = f"{cell.algo}/{cell.task} seed {cell.seed}"
+    error = future.exception()
+    if error is not None:
+        print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        return False
+    result = future.result()
+    print(f"{name}: {result['return_mean']:.1f} ({result['training_seconds']:.0f} s)", flush=True)
+    return True
 
 
 def offline_algorithms() -> list[str]:

@@ -80,7 +80,7 @@ def test_wrong_value_is_named(key: str, value: Any, message: str) -> None:
     ("values", "message"),
     [
         ({"algo": "td3bc"}, "did you mean 'td3_bc'?"),
-        ({"algo": "xyz"}, "known: bc"),
+        ({"algo": "xyz"}, "known: awac, bc"),
         ({}, "algo: is required"),
         ({"algo": "bc", "algo_kwargs": 3}, "algo_kwargs: expected a mapping"),
         ({"algo": "bc", "num_envs": 4}, "offline training collects nothing"),
