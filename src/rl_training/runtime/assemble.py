@@ -1,11 +1,8 @@
-"""The only place that knows all parts: it puts a run together, new or resumed, and runs it."""
+"""The only place that knows all parts: it puts a run together, new or resumed."""
 
 from __future__ import annotations
 
-import logging
-import shutil
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,41 +13,23 @@ from rl_training.algorithms.registry import get_algorithm_spec
 from rl_training.config import CheckpointError, ConfigError, Problem
 from rl_training.data.normalizers import ObservationNormalizer
 from rl_training.data.offline_dataset import TransitionDataset
-from rl_training.runtime.callbacks import Callback, CallbackList
+from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpointing import (
-    STEP_PREFIX,
     Checkpoint,
     find_checkpoint,
     read_checkpoint,
-    read_step,
-    remove_leftovers,
-    step_directories,
-    write_checkpoint,
 )
-from rl_training.runtime.controls import build_control_callbacks
 from rl_training.runtime.datasets import TrainingData, build_offline_dataset, prepare
-from rl_training.runtime.evaluation import Evaluation, EvaluationCallback, Evaluator
+from rl_training.runtime.execution import Run
 from rl_training.runtime.experience import Offline
-from rl_training.runtime.loggers import LoggingCallback, MetricsWriter
 from rl_training.runtime.policy import Policy
 from rl_training.runtime.runs import (
-    RESULT,
     check_output_dir,
-    create_run_dir,
-    locked,
-    naming_the_place,
-    note_resume,
-    package_versions,
-    write_result,
-    write_run_files,
 )
-from rl_training.runtime.saving import CheckpointCallback, InterruptCallback
-from rl_training.runtime.seeding import episode_seeds, stream_seed
+from rl_training.runtime.seeding import stream_seed
 from rl_training.runtime.train_config import TrainConfig
-from rl_training.runtime.trainer import INTERRUPTED, Trainer, TrainerState, TrainResult
+from rl_training.runtime.trainer import TrainerState
 from rl_training.spec import ProblemSpec
-
-log = logging.getLogger("rl_training")
 
 
 def pick_device(name: str) -> torch.device:
@@ -97,168 +76,6 @@ def checkpoint_config(checkpoint: Checkpoint) -> TrainConfig:
         return TrainConfig(**checkpoint.manifest["config"])
     except ConfigError as error:
         raise CheckpointError(f"{checkpoint.path}: {error}") from None
-
-
-@dataclass
-class Run:
-    """One run, put together: `execute` trains it to its budget."""
-
-    config: TrainConfig
-    data: TrainingData
-    algorithm: Algorithm[Any]
-    policy: Policy
-    experience: Offline
-    state: TrainerState
-    user_callbacks: Sequence[Callback] = ()
-    checkpoint: Checkpoint | None = None  # what it goes on from
-
-    def execute(self) -> TrainResult:
-        evaluator = self._evaluator()
-        run_dir, is_new = self._choose_run_dir()
-        self.state.run_dir = run_dir
-        threads = torch.get_num_threads()
-        torch.set_num_threads(self.config.groups.controls.torch_threads)
-        try:
-            with locked(run_dir), naming_the_place(run_dir):
-                self._open(run_dir, is_new)
-                writer = self._train(run_dir, evaluator)
-                step, reason = self.state.global_step, self.state.stop_reason
-                if reason != INTERRUPTED:
-                    write_result(run_dir, step, reason, writer.latest)
-        except BaseException:
-            if is_new and not step_directories(run_dir / "checkpoints"):
-                shutil.rmtree(run_dir)  # nothing in it is worth keeping
-            raise
-        finally:
-            torch.set_num_threads(threads)
-        last = run_dir / "checkpoints" / find_checkpoint(run_dir).name
-        return TrainResult(run_dir, last, dict(writer.latest), reason)
-
-    def _train(self, run_dir: Path, evaluator: Evaluator | None) -> MetricsWriter:
-        writer = MetricsWriter(run_dir, self.config.groups.controls.tensorboard)
-        trainer = Trainer(self.experience, self.state)
-        interrupt = InterruptCallback()
-        trainer.callbacks = self._callbacks(trainer, writer, evaluator, interrupt)
-        try:
-            if self.checkpoint is not None:
-                trainer.callbacks.load_state_dict(self.checkpoint.manifest["callbacks"])
-                writer.cut_back(self.checkpoint.manifest["metrics_position"], self.checkpoint.step)
-            with interrupt.listening():
-                trainer.run()
-        finally:
-            trainer.callbacks.close()
-        return writer
-
-    def save(self, directory: Path, callbacks: Callback, metrics_position: int) -> None:
-        """Everything that this run is, as a checkpoint."""
-        learned = self.algorithm.training_state()
-        progress = self.state.progress()
-        if self.state.stop_reason == INTERRUPTED:
-            progress |= {"should_stop": False, "stop_reason": None}
-        manifest = {
-            "config": self.config.as_dict(),
-            "spec": self.data.spec.as_dict(),
-            "progress": progress,
-            "algorithm": learned.values,
-            "callbacks": callbacks.state_dict(),
-            "reward_scale": self.data.reward_scale,
-            "dataset": {"source": self.data.raw.source, "sha256": self.data.raw.sha256},
-            "metrics_position": metrics_position,
-            "versions": package_versions(),
-        }
-        tensors = {**learned.tensors, **self.experience.state_dict()}
-        if self.policy.normalizer is not None:
-            saved = self.policy.normalizer.state_dict()
-            tensors |= {f"normalizer.{key}": value for key, value in saved.items()}
-        write_checkpoint(directory, manifest, tensors)
-
-    def _callbacks(
-        self,
-        trainer: Trainer,
-        writer: MetricsWriter,
-        evaluator: Evaluator | None,
-        interrupt: InterruptCallback,
-    ) -> CallbackList:
-        config, controls, state = self.config, self.config.groups.controls, self.state
-
-        def report(evaluation: Evaluation, metrics: dict[str, float]) -> None:
-            writer.write(state, metrics)
-            writer.write_evaluation(state, evaluation)
-            trainer.callbacks.on_eval_end(state, {**writer.latest, **metrics})
-
-        def save(directory: Path) -> None:
-            self.save(directory, trainer.callbacks, writer.position())
-
-        assert state.run_dir is not None
-        callbacks: list[Callback] = [LoggingCallback(writer, config.log_interval)]
-        if evaluator is not None:
-            seeds = episode_seeds(config.seed, "evaluation", config.eval_episodes)
-            callbacks.append(EvaluationCallback(evaluator, seeds, controls.eval_interval, report))
-        callbacks += build_control_callbacks(
-            controls,
-            total_timesteps=config.total_timesteps,
-            default_schedules=self.algorithm.schedules,
-        )
-        callbacks += [interrupt, *self.user_callbacks]
-        checkpoints = state.run_dir / "checkpoints"
-        callbacks.append(
-            CheckpointCallback(
-                checkpoints, save, config.checkpoint_interval, controls.keep_checkpoints
-            )
-        )
-        return CallbackList(callbacks)
-
-    def _evaluator(self) -> Evaluator | None:
-        if self.config.env_id is None:
-            log.info(
-                "no environment: the policy is not evaluated; `rl-training eval` needs an env_id"
-            )
-            return None
-        if self.config.eval_episodes == 0:
-            return None
-        return Evaluator(self.policy, self.config.env_id, self.config.env_kwargs)
-
-    def _choose_run_dir(self) -> tuple[Path, bool]:
-        """The run's own directory, or a new one when going on from anything but its newest state."""
-        config, checkpoint = self.config, self.checkpoint
-        if checkpoint is None:
-            return create_run_dir(config.output_dir, config.algo, config.env_id, config.seed), True
-        earlier = checkpoint.run_dir
-        if earlier is not None:
-            steps = step_directories(earlier / "checkpoints")
-            if steps and read_step(steps[-1]) <= checkpoint.step:
-                return earlier, False
-        place = config.output_dir if earlier is None else earlier.parent
-        run_dir = create_run_dir(place, config.algo, config.env_id, config.seed)
-        log.info("%s stays as it is; going on in %s", checkpoint.path, run_dir)
-        return run_dir, True
-
-    def _open(self, run_dir: Path, is_new: bool) -> None:
-        """Write what describes the run; a branch takes along what it has behind it."""
-        config, checkpoint = self.config.as_dict(), self.checkpoint
-        if checkpoint is not None and not is_new:
-            remove_leftovers(run_dir / "checkpoints")
-            (run_dir / RESULT).unlink(missing_ok=True)
-            note_resume(run_dir, config, checkpoint.path)
-            return
-        dataset = {**self.data.raw.describe(), "sha256": self.data.raw.sha256}
-        facts: dict[str, Any] = {"dataset": dataset}
-        if checkpoint is not None:
-            facts["branched_from"] = str(checkpoint.path)
-            _copy_history(checkpoint, run_dir)
-        write_run_files(run_dir, config, facts)
-
-
-def _copy_history(checkpoint: Checkpoint, run_dir: Path) -> None:
-    if checkpoint.run_dir is None:
-        return
-    for name in ("metrics.jsonl", "evaluations.npz"):
-        if (checkpoint.run_dir / name).exists():
-            shutil.copy(checkpoint.run_dir / name, run_dir)
-    remembered = checkpoint.manifest["callbacks"].get("CheckpointCallback.0", {})
-    best = f"{STEP_PREFIX}{remembered.get('best_step')}"
-    if (checkpoint.run_dir / "checkpoints" / best).is_dir():
-        shutil.copytree(checkpoint.run_dir / "checkpoints" / best, run_dir / "checkpoints" / best)
 
 
 def new_run(

@@ -12,11 +12,12 @@ from numpy.typing import ArrayLike, NDArray
 from rl_training.config import ConfigError, EnvError
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.envs.spaces import infer_env_spaces
-from rl_training.runtime.assemble import Run, load_policy, new_run, open_checkpoint, resumed_run
+from rl_training.runtime.assemble import load_policy, new_run, open_checkpoint, resumed_run
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpointing import Checkpoint, read_step, step_directories
 from rl_training.runtime.controls import BudgetCallback
 from rl_training.runtime.evaluation import Evaluation, Evaluator
+from rl_training.runtime.execution import Run
 from rl_training.runtime.loggers import read_latest
 from rl_training.runtime.policy import Policy
 from rl_training.runtime.runs import finished_step
