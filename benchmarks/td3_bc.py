@@ -1,10 +1,10 @@
 """One TD3+BC update, sampling included, against CORL's trainer, in one thread.
 
-    git clone https://github.com/tinkoff-ai/CORL /tmp/corl
-    python benchmarks/td3_bc.py --corl /tmp/corl [--rounds 15] [--updates 100]
+    python benchmarks/td3_bc.py --corl PATH [--rounds 15] [--updates 100]
 
-1M random transitions, observations of 17 numbers, actions of 6, 256-256 networks, batches of 256.
-CORL's module is imported as it is; what it imports but does not need here is stubbed.
+PATH is a checkout of CORL. 1M random transitions, observations of 17 numbers, actions of 6, 256-256
+networks, batches of 256. CORL's module is imported as it is; what it imports but does not need here is
+stubbed.
 """
 
 from __future__ import annotations
