@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from rl_training import BC, TrainConfig
+from rl_training.api import algorithm as managed
 from rl_training.cli.main import main
-from rl_training.config import DatasetError
+from rl_training.config import ConfigError, DatasetError
 from rl_training.data import TransitionDataset
 from tests.conftest import make_fields
 
@@ -94,6 +95,18 @@ def test_choice_that_the_environment_does_not_have_is_named(tmp_path: Path) -> N
     algorithm = BC(config(tmp_path, env_id="TestFromFive-v0"))
     with pytest.raises(DatasetError, match="is not one of 3 choices"):
         algorithm.learn(dataset=TransitionDataset.from_dict(choices(5)))
+
+
+@pytest.mark.parametrize(
+    ("algo", "option"), [("bc", {"policy_type": "gaussian"}), ("crr", {"n_action_samples": 9})]
+)
+def test_options_that_discrete_actions_do_not_read_are_refused(
+    algo: str, option: dict[str, Any], tmp_path: Path
+) -> None:
+    made = managed(algo)(config(tmp_path, algo=algo, algo_kwargs=option))
+    with pytest.raises(ConfigError, match=f"{next(iter(option))}: has no part in {algo}"):
+        made.learn(dataset=TransitionDataset.from_dict(choices()))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_continuous_data_for_a_discrete_environment(tmp_path: Path) -> None:

@@ -389,7 +389,7 @@ def test_discrete_target_is_that_of_double_dqn() -> None:
 
 def test_options_without_a_part_in_the_discrete_form_are_refused() -> None:
     with pytest.raises(
-        ConfigError, match="cql_target_gap: has no part in CQL for discrete actions"
+        ConfigError, match="cql_target_gap: has no part in cql for discrete actions"
     ):
         make(CHOICES, cql_target_gap=5.0)
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rl_training.algorithms.base import ActorCriticConfig, Algorithm, Noise, Terms, target_of
 from rl_training.algorithms.registry import register
-from rl_training.algorithms.targets import ensemble_mse, logged_q, policy_values, td_target
+from rl_training.algorithms.targets import critic_terms, logged_q, policy_values, td_target
 from rl_training.config import option
 from rl_training.data.batch import Batch
 from rl_training.models import CategoricalActor, EnsembleMLP, GaussianActor
@@ -39,12 +39,7 @@ class AWACConfig(ActorCriticConfig):
 
 def awac_critic_loss(*, q_values: Tensor, target_q: Tensor) -> Terms:
     """q_values (critics, batch), target_q (batch,)."""
-    return {
-        "critic_loss": ensemble_mse(q_values, target_q),
-        "q_mean": q_values.mean((-2, -1)),
-        "q_max": q_values.amax((-2, -1)),
-        "target_q_mean": target_q.mean(-1),
-    }
+    return critic_terms(q_values, target_q)
 
 
 def awac_actor_loss(

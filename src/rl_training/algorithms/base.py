@@ -26,7 +26,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from rl_training.algorithms.stepping import EagerStepper, FusedAdam, Noise, Stepper, Terms
-from rl_training.config import CheckpointError, Options, option
+from rl_training.config import CheckpointError, ConfigError, Options, Problem, option
 from rl_training.data.batch import Batch
 from rl_training.models.actors import Actor
 from rl_training.models.networks import NumpyFunction
@@ -102,6 +102,7 @@ class Algorithm(nn.Module, Generic[ConfigT]):
     normalizes_observations: ClassVar[bool] = False
     normalizes_rewards: ClassVar[bool] = False
     schedules: ClassVar[dict[str, str]] = {}  # learning-rate decay by network
+    continuous_options: ClassVar[frozenset[str]] = frozenset()  # not read with discrete actions
     actor: Any
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -127,6 +128,7 @@ class Algorithm(nn.Module, Generic[ConfigT]):
         self.spec = spec
         self.config: ConfigT = config if config is not None else self.config_class()  # type: ignore[assignment]
         self.device = torch.device(device)
+        self._refuse_unread_options()
         with seeded(seed):
             self.build(spec, self.config)
         self.to(self.device)
@@ -137,6 +139,19 @@ class Algorithm(nn.Module, Generic[ConfigT]):
         self._parameters_of = {name: list(getattr(self, name).parameters()) for name in self.losses}
         self.optimizers = {name: self.build_optimizer(name) for name in self.losses}
         self._tracked = self._pair_targets()
+
+    def _refuse_unread_options(self) -> None:
+        """An option that the discrete form does not read must not be set."""
+        fields = type(self.config).model_fields
+        unread = [
+            name
+            for name in sorted(self.continuous_options)
+            if self.spec.action_kind == "discrete"
+            and getattr(self.config, name) != fields[name].default
+        ]
+        if unread:
+            message = f"has no part in {self.name} for discrete actions"
+            raise ConfigError([Problem(("algo_kwargs", name), message) for name in unread])
 
     @classmethod
     def needs_next_actions(cls, config: Any) -> bool:

@@ -58,6 +58,7 @@ def actor_loss(nets: BCAlgorithm, batch: Batch, noise: Noise, config: BCConfig) 
 class BCAlgorithm(Algorithm[BCConfig]):
     losses = {"actor": actor_loss}
     normalizes_observations = True
+    continuous_options = frozenset({"policy_type"})
 
     def build(self, spec: ProblemSpec, config: BCConfig) -> None:
         if spec.action_kind == "discrete":

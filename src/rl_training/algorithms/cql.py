@@ -22,15 +22,22 @@ from torch import Tensor
 from rl_training.algorithms.base import ActorCriticConfig, Algorithm, Noise, Terms, target_of
 from rl_training.algorithms.registry import register
 from rl_training.algorithms.targets import conservative_gap, ensemble_mse, max_backup, td_target
-from rl_training.config import ConfigError, Problem, option
+from rl_training.config import option
 from rl_training.data.batch import Batch
 from rl_training.models import MLP, EnsembleMLP, GreedyActor, LearnedScale, MLPSACModel, pick
 from rl_training.spec import ProblemSpec
 
-DISCRETE_OPTIONS = {
-    *("batch_size", "hidden_sizes", "learning_rate", "critic_learning_rate"),
-    *("gamma", "tau", "cql_alpha"),
-}
+DISCRETE_OPTIONS = frozenset(
+    [
+        "batch_size",
+        "hidden_sizes",
+        "learning_rate",
+        "critic_learning_rate",
+        "gamma",
+        "tau",
+        "cql_alpha",
+    ]
+)
 
 
 class CQLConfig(ActorCriticConfig):
@@ -218,18 +225,6 @@ def temperature_loss(nets: CQLAlgorithm, batch: Batch, noise: Noise, config: CQL
     )
 
 
-def refuse_continuous_options(config: CQLConfig) -> None:
-    """An option that the discrete form does not read must not be set."""
-    unread = [
-        name
-        for name, field in type(config).model_fields.items()
-        if name not in DISCRETE_OPTIONS and getattr(config, name) != field.default
-    ]
-    if unread:
-        message = "has no part in CQL for discrete actions"
-        raise ConfigError([Problem(("algo_kwargs", name), message) for name in unread])
-
-
 @register("cql", action_kinds=("continuous", "discrete"))
 class CQLAlgorithm(Algorithm[CQLConfig]):
     losses = {
@@ -239,10 +234,11 @@ class CQLAlgorithm(Algorithm[CQLConfig]):
         "temperature": temperature_loss,
     }
 
+    continuous_options = frozenset(CQLConfig.model_fields) - DISCRETE_OPTIONS
+
     def build(self, spec: ProblemSpec, config: CQLConfig) -> None:
         trained = ["critic"]
         if spec.action_kind == "discrete":
-            refuse_continuous_options(config)
             self.critic: Any = MLP(spec.obs_dim, config.hidden_sizes, spec.action_dim)
             self.actor = GreedyActor(self.critic)
         else:

@@ -30,6 +30,16 @@ def ensemble_mse(q_values: Tensor, target_q: Tensor) -> Tensor:
     return (q_values - target_q).square().mean(-1).sum(0)
 
 
+def critic_terms(q_values: Tensor, target_q: Tensor) -> dict[str, Tensor]:
+    """The loss of critics that regress one target, and what to watch of it."""
+    return {
+        "critic_loss": ensemble_mse(q_values, target_q),
+        "q_mean": q_values.mean((-2, -1)),
+        "q_max": q_values.amax((-2, -1)),
+        "target_q_mean": target_q.mean(-1),
+    }
+
+
 def logged_q(critic: EnsembleMLP, batch: Batch) -> Tensor:
     """Every critic at the logged actions, (critics, batch); discrete ones know all choices."""
     if batch.actions.ndim == 1:
