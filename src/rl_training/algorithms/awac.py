@@ -18,7 +18,13 @@ from torch import Tensor
 
 from rl_training.algorithms.base import ActorCriticConfig, Algorithm, Noise, Terms, target_of
 from rl_training.algorithms.registry import register
-from rl_training.algorithms.targets import critic_terms, logged_q, policy_values, td_target
+from rl_training.algorithms.targets import (
+    batch_target,
+    critic_terms,
+    imitation_terms,
+    logged_q,
+    policy_values,
+)
 from rl_training.config import option
 from rl_training.data.batch import Batch
 from rl_training.models import CategoricalActor, EnsembleMLP, GaussianActor
@@ -57,11 +63,7 @@ def awac_actor_loss(
     else:
         weights = scaled.exp().clamp_max(max_advantage_weight)
     return {
-        "actor_loss": -(weights * log_probs).mean(-1),
-        "log_prob_mean": log_probs.mean(-1),
-        "advantage_mean": advantages.mean(-1),
-        "advantage_weight_mean": weights.mean(-1),
-        "advantage_weight_max": weights.amax(-1),
+        **imitation_terms(log_probs, advantages, weights),
         "advantage_weight_capped": (weights >= max_advantage_weight).float().mean(-1),
     }
 
@@ -76,14 +78,8 @@ def awac_loss(*, q_values: Tensor, target_q: Tensor, **actor: Any) -> Terms:
 
 def critic_loss(nets: AWACAlgorithm, batch: Batch, noise: Noise, config: AWACConfig) -> Terms:
     with torch.no_grad():
-        target_q = td_target(
-            rewards=batch.rewards,
-            terminations=batch.terminations,
-            next_values=policy_values(
-                nets.actor, nets.target_critic, batch.next_obs, noise["next"]
-            ),
-            gamma=config.gamma,
-        )
+        next_q = policy_values(nets.actor, nets.target_critic, batch.next_obs, noise["next"])
+        target_q = batch_target(batch, next_q, config.gamma)
     return awac_critic_loss(q_values=logged_q(nets.critic, batch), target_q=target_q)
 
 

@@ -18,7 +18,13 @@ from torch import Tensor
 
 from rl_training.algorithms.base import ActorCriticConfig, Algorithm, Noise, Terms, target_of
 from rl_training.algorithms.registry import register
-from rl_training.algorithms.targets import critic_terms, logged_q, policy_values, td_target
+from rl_training.algorithms.targets import (
+    batch_target,
+    critic_terms,
+    imitation_terms,
+    logged_q,
+    policy_values,
+)
 from rl_training.config import option
 from rl_training.data.batch import Batch
 from rl_training.models import CategoricalActor, EnsembleMLP, GaussianActor, pick
@@ -68,22 +74,18 @@ def crr_actor_loss(
     """
     if advantage_type == "max":
         values = q_samples.amax(-1)
+    elif probabilities is None:
+        values = q_samples.mean(-1)
     else:
-        values = (
-            q_samples.mean(-1) if probabilities is None else (probabilities * q_samples).sum(-1)
-        )
+        values = (probabilities * q_samples).sum(-1)
     advantages = (q_values - values).detach()
     if weight_type == "binary":
         weights = (advantages > 0).to(advantages.dtype)
     else:
         weights = (advantages / beta).exp().clamp_max(max_weight)
     return {
-        "actor_loss": -(weights * log_probs).mean(-1),
-        "log_prob_mean": log_probs.mean(-1),
-        "advantage_mean": advantages.mean(-1),
+        **imitation_terms(log_probs, advantages, weights),
         "advantage_positive": (advantages > 0).float().mean(-1),
-        "advantage_weight_mean": weights.mean(-1),
-        "advantage_weight_max": weights.amax(-1),
     }
 
 
@@ -97,14 +99,8 @@ def crr_loss(*, q_values: Tensor, target_q: Tensor, **actor: Any) -> Terms:
 
 def critic_loss(nets: CRRAlgorithm, batch: Batch, noise: Noise, config: CRRConfig) -> Terms:
     with torch.no_grad():
-        target_q = td_target(
-            rewards=batch.rewards,
-            terminations=batch.terminations,
-            next_values=policy_values(
-                nets.target_actor, nets.target_critic, batch.next_obs, noise["next"]
-            ),
-            gamma=config.gamma,
-        )
+        next_q = policy_values(nets.target_actor, nets.target_critic, batch.next_obs, noise["next"])
+        target_q = batch_target(batch, next_q, config.gamma)
     return crr_critic_loss(q_values=logged_q(nets.critic, batch), target_q=target_q)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rl_training.algorithms.base import ActorCriticConfig, Algorithm, Noise, Terms, target_of
 from rl_training.algorithms.registry import register
-from rl_training.algorithms.targets import critic_terms, logged_q, td_target
+from rl_training.algorithms.targets import batch_target, critic_terms, imitation_terms, logged_q
 from rl_training.config import option
 from rl_training.data.batch import Batch
 from rl_training.models import MLP, CategoricalActor, EnsembleMLP, GaussianActor, Init
@@ -42,13 +42,7 @@ def iql_actor_loss(
     """Both tensors (batch,), at logged actions."""
     # the bound comes after exp, which may be infinite
     weights = (beta * advantages.detach()).exp().clamp(max=max_advantage_weight)
-    return {
-        "actor_loss": -(weights * log_probs).mean(-1),
-        "log_prob_mean": log_probs.mean(-1),
-        "advantage_mean": advantages.mean(-1),
-        "advantage_weight_mean": weights.mean(-1),
-        "advantage_weight_max": weights.amax(-1),
-    }
+    return imitation_terms(log_probs, advantages, weights)
 
 
 def iql_critic_loss(*, q_values: Tensor, target_q: Tensor) -> Terms:
@@ -97,12 +91,8 @@ def actor_loss(nets: IQLAlgorithm, batch: Batch, noise: Noise, config: IQLConfig
 
 def critic_loss(nets: IQLAlgorithm, batch: Batch, noise: Noise, config: IQLConfig) -> Terms:
     with torch.no_grad():
-        target_q = td_target(
-            rewards=batch.rewards,
-            terminations=batch.terminations,
-            next_values=nets.value(batch.next_obs).squeeze(-1),
-            gamma=config.gamma,
-        )
+        next_values = nets.value(batch.next_obs).squeeze(-1)
+        target_q = batch_target(batch, next_values, config.gamma)
     return iql_critic_loss(q_values=logged_q(nets.critic, batch), target_q=target_q)
 
 

@@ -17,16 +17,22 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from rl_training.algorithms.base import ActorCriticConfig, Algorithm, Noise, Terms, target_of
+from rl_training.algorithms.base import Algorithm, Noise, Terms, target_of
+from rl_training.algorithms.delayed import (
+    DelayedConfig,
+    delayed_update_step,
+    least_target_q,
+    smoothed_next_actions,
+)
 from rl_training.algorithms.registry import register
-from rl_training.algorithms.targets import critic_terms, smooth_actions, td_target
+from rl_training.algorithms.targets import batch_target, critic_terms
 from rl_training.config import DatasetError, option
 from rl_training.data.batch import Batch
 from rl_training.models import DeterministicActor, EnsembleMLP, Init
 from rl_training.spec import ProblemSpec
 
 
-class ReBRACConfig(ActorCriticConfig):
+class ReBRACConfig(DelayedConfig):
     batch_size: int = option(1024, "transitions per gradient update", ge=1, le=10_000_000)
     learning_rate: float = option(1e-3, "Adam's learning rate", gt=0)
     hidden_sizes: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = option(
@@ -39,11 +45,6 @@ class ReBRACConfig(ActorCriticConfig):
     actor_q_weight: float = option(1.0, "weight w of the value in the actor's loss", ge=0)
     normalize_q: bool = option(True, "divide that value by its mean size in the batch")
     critic_layer_norm: bool = option(True, "normalise the critics' hidden layers")
-    policy_noise: float = option(
-        0.2, "standard deviation of the target policy's noise, in units of the action range", ge=0
-    )
-    noise_clip: float = option(0.5, "bound of that noise", ge=0)
-    policy_delay: int = option(2, "critic updates per actor and target update", ge=1)
 
 
 def squared_distance(first: Tensor, second: Tensor) -> Tensor:
@@ -91,22 +92,12 @@ def rebrac_loss(
 
 def critic_loss(nets: ReBRACAlgorithm, batch: Batch, noise: Noise, config: ReBRACConfig) -> Terms:
     with torch.no_grad():
-        policy_actions = smooth_actions(
-            nets.target_actor(batch.next_obs),
-            noise["smoothing"],
-            policy_noise=config.policy_noise,
-            noise_clip=config.noise_clip,
-        )
-        next_q = nets.target_critic(torch.cat([batch.next_obs, policy_actions], -1)).amin(0)
+        policy_actions = smoothed_next_actions(nets, batch, noise, config)
+        next_q = least_target_q(nets, batch, policy_actions)
         penalty = torch.zeros_like(next_q)
         if config.critic_bc_weight > 0:
             penalty = squared_distance(policy_actions, require_next_actions(batch))
-        target_q = td_target(
-            rewards=batch.rewards,
-            terminations=batch.terminations,
-            next_values=next_q - config.critic_bc_weight * penalty,
-            gamma=config.gamma,
-        )
+        target_q = batch_target(batch, next_q - config.critic_bc_weight * penalty, config.gamma)
     terms = rebrac_critic_loss(q_values=nets.critic(batch.obs_actions), target_q=target_q)
     return {**terms, "next_bc_loss": ((1 - batch.terminations) * penalty).mean()}
 
@@ -156,12 +147,7 @@ class ReBRACAlgorithm(Algorithm[ReBRACConfig]):
         self.target_actor, self.target_critic = target_of(self.actor), target_of(self.critic)
 
     def update_step(self, batch: Batch) -> Terms:
-        noise = {"smoothing": self.standard_normal(batch.actions)}
-        terms = self.minimize("critic", batch, noise)
-        if (self.update_count + 1) % self.config.policy_delay == 0:
-            terms |= self.minimize("actor", batch, {})
-            self.track_targets(self.config.tau)
-        return terms
+        return delayed_update_step(self, batch)
 
 
 ReBRAC = ReBRACAlgorithm

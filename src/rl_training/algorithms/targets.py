@@ -18,6 +18,16 @@ def td_target(
     return rewards + gamma * (1 - terminations) * next_values
 
 
+def batch_target(batch: Batch, next_values: Tensor, gamma: float) -> Tensor:
+    """`td_target` of a batch, for values (batch,) of its next observations."""
+    return td_target(
+        rewards=batch.rewards,
+        terminations=batch.terminations,
+        next_values=next_values,
+        gamma=gamma,
+    )
+
+
 def smooth_actions(
     actions: Tensor, noise: Tensor, *, policy_noise: float, noise_clip: float
 ) -> Tensor:
@@ -37,6 +47,17 @@ def critic_terms(q_values: Tensor, target_q: Tensor) -> dict[str, Tensor]:
         "q_mean": q_values.mean((-2, -1)),
         "q_max": q_values.amax((-2, -1)),
         "target_q_mean": target_q.mean(-1),
+    }
+
+
+def imitation_terms(log_probs: Tensor, advantages: Tensor, weights: Tensor) -> dict[str, Tensor]:
+    """The loss of an actor that clones logged actions by weight, and what to watch of it."""
+    return {
+        "actor_loss": -(weights * log_probs).mean(-1),
+        "log_prob_mean": log_probs.mean(-1),
+        "advantage_mean": advantages.mean(-1),
+        "advantage_weight_mean": weights.mean(-1),
+        "advantage_weight_max": weights.amax(-1),
     }
 
 

@@ -10,22 +10,23 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.base import ActorCriticConfig, Algorithm, Noise, Terms, target_of
+from rl_training.algorithms.base import Algorithm, Noise, Terms, target_of
+from rl_training.algorithms.delayed import (
+    DelayedConfig,
+    delayed_update_step,
+    least_target_q,
+    smoothed_next_actions,
+)
 from rl_training.algorithms.registry import register
-from rl_training.algorithms.targets import critic_terms, smooth_actions, td_target
+from rl_training.algorithms.targets import batch_target, critic_terms
 from rl_training.config import option
 from rl_training.data.batch import Batch
 from rl_training.models import MLPTD3Model
 from rl_training.spec import ProblemSpec
 
 
-class TD3BCConfig(ActorCriticConfig):
+class TD3BCConfig(DelayedConfig):
     bc_alpha: float = option(2.5, "weight α of the normalised Q against the BC term", ge=0)
-    policy_noise: float = option(
-        0.2, "standard deviation of the target policy's noise, in units of the action range", ge=0
-    )
-    noise_clip: float = option(0.5, "bound of that noise", ge=0)
-    policy_delay: int = option(2, "critic updates per actor and target update", ge=1)
 
 
 def td3_bc_critic_loss(*, q_values: Tensor, target_q: Tensor) -> Terms:
@@ -72,19 +73,8 @@ def td3_bc_loss(
 
 def critic_loss(nets: TD3BCAlgorithm, batch: Batch, noise: Noise, config: TD3BCConfig) -> Terms:
     with torch.no_grad():
-        next_actions = smooth_actions(
-            nets.target_actor(batch.next_obs),
-            noise["smoothing"],
-            policy_noise=config.policy_noise,
-            noise_clip=config.noise_clip,
-        )
-        next_q = nets.target_critic(torch.cat([batch.next_obs, next_actions], -1))
-        target_q = td_target(
-            rewards=batch.rewards,
-            terminations=batch.terminations,
-            next_values=next_q.amin(0),
-            gamma=config.gamma,
-        )
+        next_actions = smoothed_next_actions(nets, batch, noise, config)
+        target_q = batch_target(batch, least_target_q(nets, batch, next_actions), config.gamma)
     return td3_bc_critic_loss(q_values=nets.critic(batch.obs_actions), target_q=target_q)
 
 
@@ -109,12 +99,7 @@ class TD3BCAlgorithm(Algorithm[TD3BCConfig]):
         self.target_actor, self.target_critic = target_of(model.actor), target_of(model.critic)
 
     def update_step(self, batch: Batch) -> Terms:
-        noise = {"smoothing": self.standard_normal(batch.actions)}
-        terms = self.minimize("critic", batch, noise)
-        if (self.update_count + 1) % self.config.policy_delay == 0:
-            terms |= self.minimize("actor", batch, {})
-            self.track_targets(self.config.tau)
-        return terms
+        return delayed_update_step(self, batch)
 
 
 TD3BC = TD3BCAlgorithm
