@@ -27,7 +27,7 @@ from rl_training.algorithms.targets import (
 )
 from rl_training.config import option
 from rl_training.data.batch import Batch
-from rl_training.models import CategoricalActor, EnsembleMLP, GaussianActor
+from rl_training.models import MLPImitationModel
 from rl_training.spec import ProblemSpec
 
 
@@ -102,15 +102,10 @@ class AWACAlgorithm(Algorithm[AWACConfig]):
     normalizes_observations = True
 
     def build(self, spec: ProblemSpec, config: AWACConfig) -> None:
-        sizes = config.hidden_sizes
-        if spec.action_kind == "discrete":
-            self.actor = CategoricalActor(spec.obs_dim, spec.action_dim, sizes)
-            self.critic = EnsembleMLP(2, spec.obs_dim, sizes, spec.action_dim)
-        else:
-            self.actor = GaussianActor(
-                spec.obs_dim, spec.action_dim, sizes, (-6.0, 0.0), sigmoid_std=True
-            )
-            self.critic = EnsembleMLP(2, spec.obs_dim + spec.action_dim, sizes)
+        model = MLPImitationModel(
+            spec, config.hidden_sizes, log_std_bounds=(-6.0, 0.0), sigmoid_std=True
+        )
+        self.actor, self.critic = model.actor, model.critic
         self.target_critic = target_of(self.critic)
 
     def build_optimizer(self, name: str) -> torch.optim.Optimizer:

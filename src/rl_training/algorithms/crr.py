@@ -22,12 +22,13 @@ from rl_training.algorithms.targets import (
     batch_target,
     critic_terms,
     imitation_terms,
+    logged_and_own_q,
     logged_q,
     policy_values,
 )
 from rl_training.config import option
 from rl_training.data.batch import Batch
-from rl_training.models import CategoricalActor, EnsembleMLP, GaussianActor, pick
+from rl_training.models import MLPImitationModel, critic_weighted_sample
 from rl_training.models.networks import NumpyFunction
 from rl_training.spec import ProblemSpec
 
@@ -105,17 +106,10 @@ def critic_loss(nets: CRRAlgorithm, batch: Batch, noise: Noise, config: CRRConfi
 
 
 def actor_loss(nets: CRRAlgorithm, batch: Batch, noise: Noise, config: CRRConfig) -> Terms:
-    probabilities = None
     with torch.no_grad():
-        if nets.spec.action_kind == "discrete":
-            probabilities = nets.actor(batch.obs).exp()
-            q_samples = nets.critic(batch.obs).amin(0)
-            q_values = pick(q_samples, batch.actions)
-        else:
-            draws = nets.actor.draw(batch.obs, noise["samples"])
-            # logged and drawn actions in one forward pass
-            q_all = nets.smallest_q(batch.obs, torch.cat([batch.actions.unsqueeze(0), draws]))
-            q_values, q_samples = q_all[:, 0], q_all[:, 1:]
+        q_values, q_samples, probabilities = logged_and_own_q(
+            nets.actor, nets.critic, batch, noise["samples"]
+        )
     return crr_actor_loss(
         log_probs=nets.actor.log_prob(batch.obs, batch.actions),
         q_values=q_values,
@@ -131,25 +125,18 @@ def actor_loss(nets: CRRAlgorithm, batch: Batch, noise: Noise, config: CRRConfig
 @register("crr", action_kinds=("continuous", "discrete"))
 class CRRAlgorithm(Algorithm[CRRConfig]):
     losses = {"critic": critic_loss, "actor": actor_loss}
-
     continuous_options = frozenset({"n_action_samples"})
 
     def build(self, spec: ProblemSpec, config: CRRConfig) -> None:
-        sizes = config.hidden_sizes
-        if spec.action_kind == "discrete":
-            self.actor = CategoricalActor(spec.obs_dim, spec.action_dim, sizes)
-            self.critic = EnsembleMLP(config.num_critics, spec.obs_dim, sizes, spec.action_dim)
-        else:
-            self.actor = GaussianActor(
-                spec.obs_dim, spec.action_dim, sizes, (-20.0, 2.0), state_dependent_std=True
-            )
-            self.critic = EnsembleMLP(config.num_critics, spec.obs_dim + spec.action_dim, sizes)
+        model = MLPImitationModel(
+            spec,
+            config.hidden_sizes,
+            config.num_critics,
+            log_std_bounds=(-20.0, 2.0),
+            state_dependent_std=True,
+        )
+        self.actor, self.critic = model.actor, model.critic
         self.target_actor, self.target_critic = target_of(self.actor), target_of(self.critic)
-
-    def smallest_q(self, obs: Tensor, actions: Tensor) -> Tensor:
-        """Values (batch, samples) of actions (samples, batch, action_dim)."""
-        pairs = torch.cat([obs.expand(len(actions), *obs.shape), actions], -1)
-        return self.critic(pairs.flatten(0, 1)).amin(0).view(len(actions), -1).T
 
     def update_step(self, batch: Batch) -> Terms:
         many = batch.actions.expand(self.config.n_action_samples, *batch.actions.shape)
@@ -170,23 +157,11 @@ class CRRAlgorithm(Algorithm[CRRConfig]):
         """The mode; with `critic_weighted_policy`, one of several draws, chosen by softmax(Q)."""
         if explore or not self.config.critic_weighted_policy:
             return super().act(obs, explore=explore, generator=generator)
-        generator = self.generator if generator is None else generator
-        if self.spec.action_kind == "discrete":  # all choices, weighted by π(a|s) exp Q(s,a)
-            scores = self.actor(obs) + self.critic(obs).amin(0)
-            return _choose(scores, generator)
-        shape = (self.config.n_action_samples, len(obs), self.spec.action_dim)
-        noise = torch.randn(shape, generator=generator, device=generator.device)
-        actions = self.actor.draw(obs, noise.to(obs.device))
-        chosen = _choose(self.smallest_q(obs, actions), generator)
-        return actions[chosen, torch.arange(len(obs), device=obs.device)]
+        samples, generator = self.config.n_action_samples, generator or self.generator
+        return critic_weighted_sample(self.actor, self.critic, obs, samples, generator)
 
     def numpy_policy(self) -> NumpyFunction | None:
         return None if self.config.critic_weighted_policy else super().numpy_policy()
-
-
-def _choose(scores: Tensor, generator: torch.Generator) -> Tensor:
-    probabilities = scores.softmax(-1).to(generator.device)
-    return torch.multinomial(probabilities, 1, generator=generator).squeeze(-1).to(scores.device)
 
 
 CRR = CRRAlgorithm

@@ -18,7 +18,7 @@ from rl_training.algorithms.registry import register
 from rl_training.algorithms.targets import batch_target, critic_terms, imitation_terms, logged_q
 from rl_training.config import option
 from rl_training.data.batch import Batch
-from rl_training.models import MLP, CategoricalActor, EnsembleMLP, GaussianActor, Init
+from rl_training.models import MLP, Init, MLPImitationModel
 from rl_training.spec import ProblemSpec
 
 
@@ -103,15 +103,10 @@ class IQLAlgorithm(Algorithm[IQLConfig]):
     schedules = {"actor": "cosine"}
 
     def build(self, spec: ProblemSpec, config: IQLConfig) -> None:
-        obs_dim, action_dim, sizes = spec.obs_dim, spec.action_dim, config.hidden_sizes
         init = Init(orthogonal=True)
-        self.value = MLP(obs_dim, sizes, 1, init)
-        if spec.action_kind == "discrete":
-            self.actor = CategoricalActor(obs_dim, action_dim, sizes, init)
-            self.critic = EnsembleMLP(2, obs_dim, sizes, action_dim, init=init)
-        else:
-            self.actor = GaussianActor(obs_dim, action_dim, sizes, init=init)
-            self.critic = EnsembleMLP(2, obs_dim + action_dim, sizes, init=init)
+        self.value = MLP(spec.obs_dim, config.hidden_sizes, 1, init)
+        model = MLPImitationModel(spec, config.hidden_sizes, init=init)
+        self.actor, self.critic = model.actor, model.critic
         self.target_critic = target_of(self.critic)
 
     def update_step(self, batch: Batch) -> Terms:

@@ -127,6 +127,7 @@ def actor_loss(nets: ReBRACAlgorithm, batch: Batch, noise: Noise, config: ReBRAC
 @register("rebrac")
 class ReBRACAlgorithm(Algorithm[ReBRACConfig]):
     losses = {"critic": critic_loss, "actor": actor_loss}
+    update_step = delayed_update_step
 
     @classmethod
     def needs_next_actions(cls, config: Any) -> bool:
@@ -145,9 +146,6 @@ class ReBRACAlgorithm(Algorithm[ReBRACConfig]):
             init=Init(hidden_bias=0.1, last_bound=3e-3),
         )
         self.target_actor, self.target_critic = target_of(self.actor), target_of(self.critic)
-
-    def update_step(self, batch: Batch) -> Terms:
-        return delayed_update_step(self, batch)
 
 
 ReBRAC = ReBRACAlgorithm

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rl_training.data.batch import Batch
-from rl_training.models import CategoricalActor, EnsembleMLP, pick
+from rl_training.models import CategoricalActor, EnsembleMLP, least_q, pick
 
 
 def td_target(
@@ -73,6 +73,23 @@ def policy_values(actor: Any, critic: EnsembleMLP, obs: Tensor, noise: Tensor) -
     if isinstance(actor, CategoricalActor):
         return (actor(obs).exp() * critic(obs).amin(0)).sum(-1)
     return critic(torch.cat([obs, actor.draw(obs, noise)], -1)).amin(0)
+
+
+def logged_and_own_q(
+    actor: Any, critic: EnsembleMLP, batch: Batch, noise: Tensor
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The least critic at logged actions (batch,) and at the policy's own (batch, samples).
+
+    Own actions are drawn with `noise` (samples, batch, action_dim), or all choices; then their
+    probabilities come third.
+    """
+    if isinstance(actor, CategoricalActor):
+        q_values = critic(batch.obs).amin(0)
+        return pick(q_values, batch.actions), q_values, actor(batch.obs).exp()
+    # in one forward pass
+    actions = torch.cat([batch.actions.unsqueeze(0), actor.draw(batch.obs, noise)])
+    q_values = least_q(critic, batch.obs, actions)
+    return q_values[:, 0], q_values[:, 1:], None
 
 
 def conservative_gap(

@@ -92,14 +92,12 @@ def actor_loss(nets: TD3BCAlgorithm, batch: Batch, noise: Noise, config: TD3BCCo
 class TD3BCAlgorithm(Algorithm[TD3BCConfig]):
     losses = {"critic": critic_loss, "actor": actor_loss}
     normalizes_observations = True
+    update_step = delayed_update_step
 
     def build(self, spec: ProblemSpec, config: TD3BCConfig) -> None:
         model = MLPTD3Model(spec.obs_dim, spec.action_dim, config.hidden_sizes)
         self.actor, self.critic = model.actor, model.critic
         self.target_actor, self.target_critic = target_of(model.actor), target_of(model.critic)
-
-    def update_step(self, batch: Batch) -> Terms:
-        return delayed_update_step(self, batch)
 
 
 TD3BC = TD3BCAlgorithm

@@ -9,7 +9,9 @@ from rl_training.models.actors import (
     SquashedGaussianActor,
     pick,
 )
+from rl_training.models.critic_weighted import critic_weighted_sample, least_q
 from rl_training.models.distributions import gaussian_log_prob, squashed_gaussian_log_prob
+from rl_training.models.mlp_imitation import MLPImitationModel
 from rl_training.models.mlp_sac import MLPSACModel
 from rl_training.models.mlp_td3 import MLPTD3Model
 from rl_training.models.networks import MLP, EnsembleMLP, Init, LearnedScale
@@ -24,10 +26,13 @@ __all__ = [
     "GreedyActor",
     "Init",
     "LearnedScale",
+    "MLPImitationModel",
     "MLPSACModel",
     "MLPTD3Model",
     "SquashedGaussianActor",
+    "critic_weighted_sample",
     "gaussian_log_prob",
+    "least_q",
     "pick",
     "squashed_gaussian_log_prob",
 ]

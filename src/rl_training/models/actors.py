@@ -185,8 +185,7 @@ class CategoricalActor(nn.Module):
         return self.net(obs).argmax(-1)
 
     def sample(self, obs: Tensor, generator: torch.Generator) -> Tensor:
-        probabilities = self(obs).exp().to(generator.device)
-        return torch.multinomial(probabilities, 1, generator=generator).squeeze(-1).to(obs.device)
+        return choose(self(obs).exp(), generator)
 
     def as_numpy(self) -> NumpyFunction:
         forward = self.net.as_numpy()
@@ -224,6 +223,12 @@ def pick(values: Tensor, actions: Tensor) -> Tensor:
     """The entry of each row's action: values (..., batch, choices), actions (batch,)."""
     index = actions.expand(values.shape[:-1]).unsqueeze(-1)
     return values.gather(-1, index).squeeze(-1)
+
+
+def choose(probabilities: Tensor, generator: torch.Generator) -> Tensor:
+    """A draw from each row, (batch,)."""
+    chosen = torch.multinomial(probabilities.to(generator.device), 1, generator=generator)
+    return chosen.squeeze(-1).to(probabilities.device)
 
 
 def _tanh_of(net: MLP, width: int | None = None) -> NumpyFunction:

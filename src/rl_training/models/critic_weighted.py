@@ -1,0 +1,30 @@
+"""Acting with a critic's help: of the policy's own actions, those of high value more often."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_training.models.actors import CategoricalActor, choose
+from rl_training.models.networks import EnsembleMLP
+
+
+def least_q(critic: EnsembleMLP, obs: Tensor, actions: Tensor) -> Tensor:
+    """The least critic's values (batch, samples) of actions (samples, batch, action_dim)."""
+    pairs = torch.cat([obs.expand(len(actions), *obs.shape), actions], -1)
+    return critic(pairs.flatten(0, 1)).amin(0).view(len(actions), -1).T
+
+
+def critic_weighted_sample(
+    actor: Any, critic: EnsembleMLP, obs: Tensor, draws: int, generator: torch.Generator
+) -> Tensor:
+    """One of several draws for each observation, chosen with probability softmax(Q)."""
+    if isinstance(actor, CategoricalActor):  # all choices, weighted by π(a|s) exp Q(s,a)
+        return choose((actor(obs) + critic(obs).amin(0)).softmax(-1), generator)
+    shape = (draws, len(obs), actor.action_dim)
+    noise = torch.randn(shape, generator=generator, device=generator.device)
+    actions: Tensor = actor.draw(obs, noise.to(obs.device))
+    chosen = choose(least_q(critic, obs, actions).softmax(-1), generator)
+    return actions[chosen, torch.arange(len(obs), device=obs.device)]
