@@ -21,7 +21,14 @@ from torch import Tensor
 
 from rl_training.algorithms.base import ActorCriticConfig, Algorithm, Noise, Terms, target_of
 from rl_training.algorithms.registry import register
-from rl_training.algorithms.targets import conservative_gap, ensemble_mse, max_backup, td_target
+from rl_training.algorithms.targets import (
+    conservative_gap,
+    ensemble_mse,
+    max_backup,
+    soft_actor_terms,
+    td_target,
+    temperature_terms,
+)
 from rl_training.config import option
 from rl_training.data.batch import Batch
 from rl_training.models import MLP, EnsembleMLP, GreedyActor, LearnedScale, MLPSACModel, pick
@@ -96,18 +103,14 @@ def cql_critic_loss(
 
 def cql_actor_loss(*, q_values: Tensor, log_probs: Tensor, alpha: Tensor) -> Terms:
     """q_values (critics, batch) and log_probs (batch,) at the policy's actions."""
-    policy_q = q_values.amin(0)
-    return {
-        "actor_loss": (alpha.detach() * log_probs - policy_q).mean(-1),
-        "policy_q_mean": policy_q.mean(-1),
-        "entropy": -log_probs.mean(-1),
-    }
+    return soft_actor_terms(values=q_values.amin(0), log_probs=log_probs, alpha=alpha)
 
 
 def cql_temperature_loss(*, log_alpha: Tensor, log_probs: Tensor, target_entropy: float) -> Terms:
     """log_probs (batch,) at the policy's actions."""
-    excess = log_probs.detach().mean(-1) + target_entropy
-    return {"temperature_loss": -log_alpha * excess, "alpha": log_alpha.exp()}
+    return temperature_terms(
+        log_alpha=log_alpha, log_probs=log_probs, target_entropy=target_entropy
+    )
 
 
 def cql_loss(

@@ -92,6 +92,23 @@ def logged_and_own_q(
     return q_values[:, 0], q_values[:, 1:], None
 
 
+def soft_actor_terms(*, values: Tensor, log_probs: Tensor, alpha: Tensor) -> dict[str, Tensor]:
+    """SAC's policy loss; values and log_probs (batch,) at the policy's own actions."""
+    return {
+        "actor_loss": (alpha.detach() * log_probs - values).mean(-1),
+        "policy_q_mean": values.mean(-1),
+        "entropy": -log_probs.mean(-1),
+    }
+
+
+def temperature_terms(
+    *, log_alpha: Tensor, log_probs: Tensor, target_entropy: float
+) -> dict[str, Tensor]:
+    """SAC's temperature, which falls while the policy has entropy to spare; log_probs (batch,)."""
+    excess = log_probs.detach().mean(-1) + target_entropy
+    return {"temperature_loss": -log_alpha * excess, "alpha": log_alpha.exp()}
+
+
 def conservative_gap(
     *, q_values: Tensor, sampled_q: Tensor, log_densities: Tensor | None, temperature: float = 1.0
 ) -> Tensor:
