@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from rl_training.algorithms import get_algorithm_spec
 from rl_training.data import TransitionDataset
 from rl_training.runtime import TrainConfig
 
@@ -76,14 +77,26 @@ def log_file(tmp_path: Path) -> Path:
 ConfigMaker = Callable[..., TrainConfig]
 
 
+def collects(algo: str) -> bool:
+    return get_algorithm_spec(algo).regimes == ("online",)
+
+
+def own_env(algo: str) -> str:
+    kinds = get_algorithm_spec(algo).action_kinds
+    return "Pendulum-v1" if "continuous" in kinds else "CartPole-v1"
+
+
 @pytest.fixture
 def small_config(tmp_path: Path, log_file: Path) -> ConfigMaker:
-    """A run of a second on a log, without an environment unless asked for."""
+    """A run of a second on a log, without an environment unless asked for or needed."""
 
     def make(algo: str = "td3_bc", **changes: Any) -> TrainConfig:
+        source: dict[str, Any] = {"dataset_kind": "npz", "dataset_path": str(log_file)}
+        if collects(algo):
+            source = {"learning_starts": 10}
+            changes = {"env_id": own_env(algo), "eval_episodes": 0, **changes}
         kwargs = {
-            "dataset_kind": "npz",
-            "dataset_path": str(log_file),
+            **source,
             "batch_size": 16,
             "hidden_sizes": [8, 8],
             **changes.pop("algo_kwargs", {}),
@@ -106,9 +119,11 @@ def pendulum_config(tmp_path: Path) -> ConfigMaker:
     """A run of a second with evaluations."""
 
     def make(algo: str = "td3_bc", **changes: Any) -> TrainConfig:
+        source: dict[str, Any] = {"dataset_kind": "random", "dataset_size": 300}
+        if collects(algo):
+            source = {"learning_starts": 9, "train_frequency": 1, "gradient_updates_per_step": 1}
         kwargs = {
-            "dataset_kind": "random",
-            "dataset_size": 300,
+            **source,
             "batch_size": 16,
             "hidden_sizes": [8, 8],
             "eval_interval": 15,
@@ -116,7 +131,7 @@ def pendulum_config(tmp_path: Path) -> ConfigMaker:
         }
         values = {
             "algo": algo,
-            "env_id": "Pendulum-v1",
+            "env_id": own_env(algo),
             "env_kwargs": {"max_episode_steps": 30},
             "output_dir": str(tmp_path / "runs"),
             "total_timesteps": 40,

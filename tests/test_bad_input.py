@@ -83,7 +83,7 @@ def from_log(
         ("env_id=no_such_module:Env-v0", "no_such_module"),
         ("env_kwargs.gravity=3", "gravity"),
         ("dataset_id=pendulum/mixt-v0", "pendulum/mixed-v0"),
-        ("algo=td3", "did you mean 'td3_bc'?"),
+        ("algo=td3-bc", "did you mean 'td3_bc'?"),
         ("output_dir=/dev/null/runs", "/dev/null"),
         ("total_timesteps", "key=value"),
         ("seed.part=1", "has no parts"),

@@ -99,7 +99,7 @@ def test_control_callbacks_are_those_asked_for() -> None:
 
 def test_interval_fires_on_crossing_not_on_equality() -> None:
     interval = Interval(10)
-    assert [interval.crossed(clock) for clock in (3, 9, 11, 12, 19, 35, 40)] == [
+    assert [interval.crossed(TrainerState(None, global_step=clock)) for clock in (3, 9, 11, 12, 19, 35, 40)] == [
         False, False, True, False, False, True, True,
     ]  # fmt: skip
 

@@ -30,29 +30,31 @@ def test_rewards_are_normalised_then_scaled_shifted_and_clipped(small_config: An
     data = prepared(config)
     assert data.reward_scale == pytest.approx(scale)
     expected = np.minimum(raw.rewards.numpy() * scale * 2 - 1, 5)
-    np.testing.assert_allclose(data.learning.rewards.numpy(), expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        data.dataset.learning.rewards.numpy(), expected, rtol=1e-4, atol=1e-4
+    )
 
 
 def test_observations_are_normalised_by_default_where_the_paper_does(small_config: Any) -> None:
     data = prepared(small_config())
     assert data.normalizer is not None
-    assert data.learning.obs.mean(0).abs().max() < 1e-5
-    std = data.raw.obs.double().std(0, correction=0) + 1e-3
+    assert data.dataset.learning.obs.mean(0).abs().max() < 1e-5
+    std = data.dataset.raw.obs.double().std(0, correction=0) + 1e-3
     torch.testing.assert_close(data.normalizer.std, std.float())
     assert prepared(small_config(algo_kwargs={"normalize_observations": False})).normalizer is None
 
 
 def test_actions_are_learned_in_the_unit_box(small_config: Any) -> None:
     data = prepared(small_config())
-    assert data.learning.actions.amin(0).tolist() == pytest.approx([-1, -1])
-    assert data.learning.actions.amax(0).tolist() == pytest.approx([1, 1])
+    assert data.dataset.learning.actions.amin(0).tolist() == pytest.approx([-1, -1])
+    assert data.dataset.learning.actions.amax(0).tolist() == pytest.approx([1, 1])
     wider = prepared(small_config(algo_kwargs={"action_low": -2, "action_high": 2}))
-    torch.testing.assert_close(wider.learning.actions, wider.raw.actions / 2)
+    torch.testing.assert_close(wider.dataset.learning.actions, wider.dataset.raw.actions / 2)
 
 
 def test_clipped_actions_end_at_the_bounds(small_config: Any) -> None:
     options = {"action_low": -0.5, "action_high": 0.5, "clip_actions": True}
-    actions = prepared(small_config(algo_kwargs=options)).learning.actions
+    actions = prepared(small_config(algo_kwargs=options)).dataset.learning.actions
     assert actions.amin().item() == -1
     assert actions.amax().item() == 1
 

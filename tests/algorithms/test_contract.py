@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.conftest import make_fields
+from tests.conftest import make_fields, own_env
 
 from rl_training.algorithms import AlgorithmSpec, get_algorithm_spec, list_algorithm_specs
 from rl_training.config import ConfigError
@@ -33,8 +33,9 @@ every_kind = pytest.mark.parametrize(
 )
 
 
-def make(name: str, kind: str = "continuous", **options: Any) -> Any:
+def make(name: str, kind: str = "", **options: Any) -> Any:
     spec = get_algorithm_spec(name)
+    kind = kind or spec.action_kinds[0]
     return spec.algorithm(SPECS[kind], spec.config(hidden_sizes=(8, 8), **options), seed=3)
 
 
@@ -115,6 +116,8 @@ def test_targets_are_frozen_copies_that_follow(
     assert all(not changed(parameters(source), module) for module, source in targets.values())
     for seed in range(6):
         algorithm.update(batch_of(dataset, seed=seed))
+    algorithm.after_collecting(0, 1_000_000)  # some follow in environment steps
+    algorithm.update(batch_of(dataset))
     for child, (module, source) in targets.items():
         assert not any(parameter.requires_grad for parameter in module.parameters())
         assert changed(start[child], module)
@@ -123,9 +126,10 @@ def test_targets_are_frozen_copies_that_follow(
 
 @every_algorithm
 def test_training_calls_the_public_loss_halves(
-    name: str, dataset: TransitionDataset, monkeypatch: pytest.MonkeyPatch
+    name: str, datasets: dict[str, TransitionDataset], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the reference values test is what trains."""
+    dataset = datasets[get_algorithm_spec(name).action_kinds[0]]
     module = sys.modules[get_algorithm_spec(name).algorithm.__module__]
     called = set()
     algorithm = make(name)
@@ -146,8 +150,10 @@ def test_training_calls_the_public_loss_halves(
 
 @every_algorithm
 def test_same_seed_same_weights_and_the_global_stream_is_untouched(
-    name: str, dataset: TransitionDataset
+    name: str, datasets: dict[str, TransitionDataset]
 ) -> None:
+    kind = get_algorithm_spec(name).action_kinds[0]
+    dataset = datasets[kind]
     torch.manual_seed(0)
     expected = torch.rand(1)
     torch.manual_seed(0)
@@ -157,7 +163,7 @@ def test_same_seed_same_weights_and_the_global_stream_is_untouched(
         second.update(batch_of(dataset, seed=seed))
     assert torch.equal(torch.rand(1), expected)
     assert not changed(parameters(first), second)
-    other = get_algorithm_spec(name).algorithm(SPECS["continuous"], first.config, seed=4)
+    other = get_algorithm_spec(name).algorithm(SPECS[kind], first.config, seed=4)
     assert changed(parameters(make(name)), other)
 
 
@@ -219,23 +225,28 @@ def test_names_follow_the_convention(name: str) -> None:
     assert getattr(rl_training, spec.class_name) is getattr(rl_training.api, spec.class_name)
     assert callable(getattr(runtime, f"train_{name}"))
     assert spec.summary
-    assert f"{name}/pendulum" in packaged_configs()
+    starter = own_env(name).split("-")[0].lower()
+    assert f"{name}/{starter}" in packaged_configs()
 
 
 @pytest.mark.parametrize("config_name", packaged_configs())
 def test_packaged_config_trains(config_name: str, tmp_path: Path) -> None:
-    """Those on built-in data; the others, whose data must be downloaded, are complete."""
+    """Those whose data and environment come with the package; the others are complete."""
     config = load_config(config_name)
-    if config.groups.dataset.dataset_kind != "builtin":
-        assert config.groups.dataset.dataset_id
-        assert config.env_id
-        return
-    small = {
+    assert config.env_id
+    small: dict[str, Any] = {
         "total_timesteps": 3,
         "eval_interval": 2,
         "eval_episodes": 1,
         "output_dir": str(tmp_path),
     }
+    if config.regime == "offline" and config.groups.dataset.dataset_kind != "builtin":
+        assert config.groups.dataset.dataset_id
+        return
+    if config.regime == "online":
+        if config_name.endswith("/locomotion"):
+            return  # needs MuJoCo
+        small |= {"learning_starts": 1, "train_frequency": 1, "gradient_updates_per_step": 1}
     result = train(load_config(config_name, small))
     assert result.stop_reason == "total_timesteps"
     assert result.metrics["eval/length_mean"] > 0

@@ -184,7 +184,7 @@ def test_actor_and_targets_stand_still_between_delayed_steps(dataset: Transition
 
 def prepared(dataset: TransitionDataset, **options: Any) -> TransitionDataset:
     kwargs = {"action_low": -1.0, "action_high": 1.0, **options}
-    return prepare(TrainConfig(algo="rebrac", algo_kwargs=kwargs), dataset).learning
+    return prepare(TrainConfig(algo="rebrac", algo_kwargs=kwargs), dataset).dataset.learning
 
 
 def test_training_drops_truncated_last_rows_and_keeps_terminal_ones(

@@ -21,13 +21,16 @@ from typing import (
     get_origin,
 )
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
 from rl_training.algorithms.stepping import EagerStepper, FusedAdam, Noise, Stepper, Terms
 from rl_training.config import CheckpointError, ConfigError, Options, Problem, option
 from rl_training.data.batch import Batch
+from rl_training.data.replay_config import ReplayConfig
 from rl_training.models.actors import Actor
 from rl_training.models.networks import NumpyFunction
 from rl_training.spec import ProblemSpec
@@ -103,7 +106,11 @@ class Algorithm(nn.Module, Generic[ConfigT]):
     normalizes_rewards: ClassVar[bool] = False
     schedules: ClassVar[dict[str, str]] = {}  # learning-rate decay by network
     continuous_options: ClassVar[frozenset[str]] = frozenset()  # not read with discrete actions
+    replay: ClassVar[type[ReplayConfig]] = ReplayConfig  # its own defaults: replay_options(...)
+    joint_updates: ClassVar[bool] = False  # one batch holds the rows of a whole round of updates
+    gives_priorities: ClassVar[bool] = False  # sets `priorities` and reads the batch's weights
     actor: Any
+    priorities: Tensor | None = None  # (B,) errors of the last batch, for prioritised replay
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -170,8 +177,12 @@ class Algorithm(nn.Module, Generic[ConfigT]):
     def update(self, batch: Batch) -> Terms:
         """One gradient update; returns detached scalars that nobody has waited for."""
         terms = self.update_step(batch)
-        self.update_count += 1
+        self.update_count += self.updates_in(batch)
         return terms
+
+    def updates_in(self, batch: Batch) -> int:
+        """How many updates a batch is for."""
+        return max(1, len(batch) // self.config.batch_size) if self.joint_updates else 1
 
     def update_step(self, batch: Batch) -> Terms:
         """Every loss once, in order; override where a method differs in order."""
@@ -199,6 +210,30 @@ class Algorithm(nn.Module, Generic[ConfigT]):
         if explore:
             return actor.sample(obs, self.generator if generator is None else generator)
         return actor.mode(obs)
+
+    def explore(
+        self, obs: NDArray[np.float32], rng: np.random.Generator, progress: float
+    ) -> NDArray[Any]:
+        """What collecting does in states (envs, obs_dim), in the units of `act`.
+
+        All randomness is from `rng`; `progress`, from 0 to 1, is the share of the budget gone by.
+        """
+        del progress
+        if self.device.type == "cpu" and hasattr(self.actor, "sample_numpy"):
+            return self.actor.sample_numpy(obs, rng)
+        generator = torch.Generator(self.device)
+        generator.manual_seed(int(rng.integers(2**63)))
+        states = torch.from_numpy(obs).to(self.device)
+        return self.act(states, explore=True, generator=generator).cpu().numpy()
+
+    def best_actions(self, obs: NDArray[np.float32]) -> NDArray[Any]:
+        """The policy's mode in states (envs, obs_dim), for those that explore around it."""
+        if self.device.type == "cpu" and hasattr(self.actor, "mode_numpy"):
+            return self.actor.mode_numpy(obs)
+        return self.act(torch.from_numpy(obs).to(self.device)).cpu().numpy()
+
+    def after_collecting(self, before: int, after: int) -> None:
+        """Environment steps so far; for what counts in them and not in updates."""
 
     def numpy_policy(self) -> NumpyFunction | None:
         """The deterministic policy on arrays, where the actor offers one."""

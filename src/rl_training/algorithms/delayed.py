@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rl_training.algorithms.base import ActorCriticConfig, Algorithm, Noise, Terms
@@ -51,3 +53,9 @@ def delayed_update_step(algorithm: Algorithm[Any], batch: Batch) -> Terms:
         terms |= algorithm.minimize("actor", batch, {})
         algorithm.track_targets(algorithm.config.tau)
     return terms
+
+
+def noisy(actions: NDArray[Any], rng: np.random.Generator, scale: float) -> NDArray[Any]:
+    """A deterministic policy's actions (envs, dimensions) for collecting: with noise, clipped."""
+    noise = scale * rng.standard_normal(actions.shape, np.float32)
+    return np.minimum(np.maximum(actions + noise, np.float32(-1)), np.float32(1))

@@ -69,6 +69,13 @@ class FusedAdam(torch.optim.Adam):
         return self.state[parameter]
 
 
+def clipped(gradients: tuple[Tensor, ...], largest: float) -> tuple[Tensor, ...]:
+    """Scaled down together to this norm if theirs is larger; nobody waits to know whether it is."""
+    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    factor = (largest / (norm + 1e-6)).clamp_max(1.0)
+    return torch._foreach_mul(gradients, factor)
+
+
 class EagerStepper:
     """Plain autograd, differentiating each loss in its own network's parameters only."""
 
@@ -77,6 +84,9 @@ class EagerStepper:
         parameters = algorithm.parameters_of(name)
         # grad() in these inputs alone skips the weight gradients of a critic that only relays
         gradients = torch.autograd.grad(terms[f"{name}_loss"], parameters)
+        largest = getattr(algorithm.config, "max_grad_norm", None)
+        if largest is not None:
+            gradients = clipped(gradients, largest)
         optimizer = algorithm.optimizers[name]
         if isinstance(optimizer, FusedAdam):
             optimizer.apply(gradients)

@@ -12,19 +12,22 @@ from rl_training.models import CategoricalActor, EnsembleMLP, least_q, pick
 
 
 def td_target(
-    *, rewards: Tensor, terminations: Tensor, next_values: Tensor, gamma: float
+    *, rewards: Tensor, terminations: Tensor, next_values: Tensor, gamma: float | Tensor
 ) -> Tensor:
     """R + γ (1 - terminated) V(s'), (batch,): a truncated transition bootstraps like any other."""
     return rewards + gamma * (1 - terminations) * next_values
 
 
 def batch_target(batch: Batch, next_values: Tensor, gamma: float) -> Tensor:
-    """`td_target` of a batch, for values (batch,) of its next observations."""
+    """`td_target` of a batch, for values (batch,) of its next observations.
+
+    Rows that reach over several steps carry their own discounts.
+    """
     return td_target(
         rewards=batch.rewards,
         terminations=batch.terminations,
         next_values=next_values,
-        gamma=gamma,
+        gamma=gamma if batch.discounts is None else batch.discounts,
     )
 
 
@@ -90,6 +93,23 @@ def logged_and_own_q(
     actions = torch.cat([batch.actions.unsqueeze(0), actor.draw(batch.obs, noise)])
     q_values = least_q(critic, batch.obs, actions)
     return q_values[:, 0], q_values[:, 1:], None
+
+
+def policy_gradient_terms(q_values: Tensor) -> dict[str, Tensor]:
+    """The loss of a deterministic policy; q_values (batch,) at its own actions."""
+    policy_q = q_values.mean(-1)
+    return {"actor_loss": -policy_q, "policy_q_mean": policy_q}
+
+
+def quantile_huber(quantiles: Tensor, targets: Tensor) -> Tensor:
+    """Mean over all pairs of a quantile (critics, batch, m) and a target (batch, n)."""
+    count = quantiles.shape[-1]
+    shares = (torch.arange(count, device=quantiles.device) + 0.5) / count
+    errors = targets.unsqueeze(-2) - quantiles.unsqueeze(-1)  # (critics, batch, m, n)
+    weights = (shares.unsqueeze(-1) - (errors.detach() < 0).to(errors.dtype)).abs()
+    zero = torch.zeros((), device=errors.device)
+    huber = torch.nn.functional.smooth_l1_loss(errors, zero.expand_as(errors), reduction="none")
+    return (weights * huber).mean((-4, -3, -2, -1))
 
 
 def soft_actor_terms(*, values: Tensor, log_probs: Tensor, alpha: Tensor) -> dict[str, Tensor]:

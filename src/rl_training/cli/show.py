@@ -40,10 +40,12 @@ def config(
 ) -> None:
     """Check a configuration and print it with every default filled in."""
     from rl_training.experiment.configs import load_config, parse_assignments
+    from rl_training.runtime.train_config import group_classes
 
     loaded = load_config(name, parse_assignments(overrides or []))
     values = loaded.as_dict()
-    groups = [group.model_dump(mode="json") for group in loaded.groups]
+    built = loaded.groups._asdict()
+    groups = [built[name].model_dump(mode="json") for name in group_classes(loaded.spec)]
     values["algo_kwargs"] = {key: value for group in groups for key, value in group.items()}
     say(dump_yaml(values).rstrip())
 

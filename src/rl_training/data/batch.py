@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import torch
 from torch import Tensor
@@ -62,6 +62,25 @@ class Batch:
             return self._rows.narrow(1, 0, width)
         actions = self.actions.reshape(len(self), -1).to(self.obs.dtype)
         return torch.cat([self.obs, actions], 1)
+
+    def parts(self, count: int) -> list[Batch]:
+        """`count` batches of equal size, as views."""
+        if count == 1:
+            return [self]
+        names = [f.name for f in fields(self)]
+        split = {
+            name: getattr(self, name).chunk(count)
+            for name in names
+            if getattr(self, name) is not None
+        }
+        parts = []
+        for index in range(count):
+            own = {name: pieces[index] for name, pieces in split.items()}
+            rows = own.pop("_rows", None)
+            part = Batch(**own)
+            object.__setattr__(part, "_rows", rows)
+            parts.append(part)
+        return parts
 
     def __len__(self) -> int:
         return self.rewards.shape[0]

@@ -120,6 +120,10 @@ class DatasetFields:
         return self.layout.discrete
 
     @property
+    def action_kind(self) -> str:
+        return "discrete" if self.discrete else "continuous"
+
+    @property
     def num_actions(self) -> int | None:
         """Number of discrete choices (largest action seen + 1); None when continuous."""
         return self._view.packed.num_actions

@@ -11,6 +11,7 @@ import gymnasium as gym
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rl_training.config import ConfigError, Problem, unknown_key
+from rl_training.envs.episodes import SeededEpisodes
 from rl_training.envs.lookup import RESERVED_KEYS, build_env
 from rl_training.envs.rewards import RewardTransformConfig, apply_reward_wrappers
 
@@ -135,15 +136,31 @@ def make_vector_env(
     use: Use = "training",
     asynchronous: bool = False,
     autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    episode_seed: int | None = None,
 ) -> VectorEnv[Any, Any, Any]:
     """`num_envs` copies side by side, in this process or in one process each.
 
     In gymnasium's default NEXT_STEP mode the step after an episode's end only resets: its action is
     ignored and it is no transition. In SAME_STEP mode the last observation is in `info["final_obs"]`.
+    With `episode_seed` every episode is seeded from it by its number (`SeededEpisodes`).
     """
     if num_envs < 1:
         raise ConfigError([Problem(("num_envs",), f"must be >= 1, got {num_envs}")])
-    makers = [partial(make_env, env_id, env_kwargs, use=use)] * num_envs
+    makers = [
+        partial(_make_member, env_id, env_kwargs, use, episode_seed, index)
+        for index in range(num_envs)
+    ]
     if asynchronous:
         return AsyncVectorEnv(makers, autoreset_mode=autoreset_mode)
     return SyncVectorEnv(makers, autoreset_mode=autoreset_mode)
+
+
+def _make_member(
+    env_id: str,
+    env_kwargs: Mapping[str, Any] | None,
+    use: Use,
+    episode_seed: int | None,
+    index: int,
+) -> gym.Env[Any, Any]:
+    env = make_env(env_id, env_kwargs, use=use)
+    return env if episode_seed is None else SeededEpisodes(env, episode_seed, index)

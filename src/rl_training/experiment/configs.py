@@ -10,7 +10,7 @@ from typing import Any
 from rl_training.algorithms.registry import get_algorithm_spec
 from rl_training.config import ConfigError, Problem, parse_yaml, suggest, unknown_key
 from rl_training.data.dataset_config import KIND_KEYS
-from rl_training.runtime.train_config import TrainConfig, group_classes
+from rl_training.runtime.train_config import ALIASES, TrainConfig, group_classes
 
 KWARGS = ("algo_kwargs", "env_kwargs")
 
@@ -101,6 +101,7 @@ def _place(key: str, algo: Any) -> tuple[str, ...]:
     if isinstance(algo, str):
         for group in group_classes(get_algorithm_spec(algo)).values():
             known |= set(group.model_fields)
+    first = ALIASES.get(first, first)
     if first in known:
         return ("algo_kwargs", first, *rest)
     raise ConfigError([Problem((key,), unknown_key(first, known | set(TrainConfig.model_fields)))])

@@ -15,7 +15,10 @@ from rl_training.models.distributions import (
     gaussian_log_prob,
     squashed_gaussian_log_prob,
 )
+from rl_training.models.live import live
 from rl_training.models.networks import DEFAULT_INIT, MLP, Init, NumpyFunction
+
+Array = NDArray[np.float32]
 
 
 class Actor(Protocol):
@@ -53,6 +56,9 @@ class DeterministicActor(nn.Module):
         """The mode: a deterministic policy has nothing to draw."""
         del generator
         return self(obs)
+
+    def mode_numpy(self, obs: Array) -> Array:
+        return np.tanh(live(self.net)(obs))
 
     def as_numpy(self) -> NumpyFunction:
         return _tanh_of(self.net)
@@ -114,6 +120,13 @@ class GaussianActor(nn.Module):
         mean, log_std = self(obs)
         return (mean + log_std.exp() * _normal(mean, generator)).clamp(-1, 1)
 
+    def sample_numpy(self, obs: Array, rng: np.random.Generator) -> Array:
+        out = live(self.net)(obs)
+        raw = out[:, self.action_dim :] if self.log_std is None else self.log_std.detach().numpy()
+        std = self._bounded(torch.from_numpy(raw)).exp().numpy()
+        mean = np.tanh(out[:, : self.action_dim])
+        return np.clip(mean + std * rng.standard_normal(mean.shape, np.float32), -1, 1)
+
     def as_numpy(self) -> NumpyFunction:
         return _tanh_of(self.net, self.action_dim)
 
@@ -157,6 +170,13 @@ class SquashedGaussianActor(nn.Module):
         mean, log_std = self(obs)
         return torch.tanh(mean + log_std.exp() * _normal(mean, generator))
 
+    def sample_numpy(self, obs: Array, rng: np.random.Generator) -> Array:
+        out = live(self.net)(obs)
+        low, high = self.log_std_bounds
+        std = np.exp(np.minimum(np.maximum(out[:, self.action_dim :], low), high))
+        std *= rng.standard_normal(std.shape, np.float32)
+        return np.tanh(out[:, : self.action_dim] + std)
+
     def as_numpy(self) -> NumpyFunction:
         return _tanh_of(self.net, self.action_dim)
 
@@ -187,6 +207,11 @@ class CategoricalActor(nn.Module):
     def sample(self, obs: Tensor, generator: torch.Generator) -> Tensor:
         return choose(self(obs).exp(), generator)
 
+    def sample_numpy(self, obs: Array, rng: np.random.Generator) -> NDArray[Any]:
+        logits = live(self.net)(obs)
+        # the largest of logits with Gumbel noise is a draw from their softmax
+        return np.asarray((logits + rng.gumbel(size=logits.shape)).argmax(-1))
+
     def as_numpy(self) -> NumpyFunction:
         forward = self.net.as_numpy()
 
@@ -196,10 +221,46 @@ class CategoricalActor(nn.Module):
         return act
 
 
+class DuelingMLP(nn.Module):
+    """Q(s, a) = V(s) + A(s, a) - mean_a A(s, a): two streams over shared layers. Wang et al. 2016."""
+
+    def __init__(self, obs_dim: int, hidden_sizes: Sequence[int], num_actions: int) -> None:
+        super().__init__()
+        *shared, width = hidden_sizes
+        self.trunk = MLP(obs_dim, shared[:-1], shared[-1]) if shared else None
+        inputs = shared[-1] if shared else obs_dim
+        self.value = MLP(inputs, (width,), 1)
+        self.advantage = MLP(inputs, (width,), num_actions)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """Values of every choice, (batch, num_actions)."""
+        features = obs if self.trunk is None else self.trunk(obs).relu()
+        advantages = self.advantage(features)
+        return self.value(features) + advantages - advantages.mean(-1, keepdim=True)
+
+    def values_numpy(self, obs: Array) -> Array:
+        features = obs
+        if self.trunk is not None:
+            features = np.maximum(live(self.trunk)(obs), np.float32(0))
+        advantages = live(self.advantage)(features)
+        return live(self.value)(features) + advantages - advantages.mean(-1, keepdims=True)
+
+    def as_numpy(self) -> NumpyFunction:
+        trunk = None if self.trunk is None else self.trunk.as_numpy()
+        value, advantage = self.value.as_numpy(), self.advantage.as_numpy()
+
+        def forward(obs: Array) -> Array:
+            features = obs if trunk is None else np.maximum(trunk(obs), np.float32(0))
+            advantages = advantage(features)
+            return value(features) + advantages - advantages.mean(-1, keepdims=True)
+
+        return forward
+
+
 class GreedyActor:
     """The choice of highest value; no module, so that the critic's weights have one owner."""
 
-    def __init__(self, critic: MLP) -> None:
+    def __init__(self, critic: MLP | DuelingMLP) -> None:
         self.critic = critic
 
     def mode(self, obs: Tensor) -> Tensor:
@@ -209,6 +270,11 @@ class GreedyActor:
         """The mode: a greedy policy has nothing to draw."""
         del generator
         return self.mode(obs)
+
+    def mode_numpy(self, obs: Array) -> NDArray[Any]:
+        critic = self.critic
+        values = live(critic)(obs) if isinstance(critic, MLP) else critic.values_numpy(obs)
+        return np.asarray(values.argmax(-1))
 
     def as_numpy(self) -> NumpyFunction:
         forward = self.critic.as_numpy()

@@ -165,6 +165,23 @@ class EnsembleMLP(nn.Module):
             return torch.addmv(last_bias[index], x, last_weight[index, 0])
         return torch.addmm(last_bias[index], x, last_weight[index])
 
+    def chosen(self, indices: Tensor, x: Tensor) -> Tensor:
+        """Values of some members alone, (chosen, batch) or (chosen, batch, out_dim)."""
+        x = x.expand(len(indices), *x.shape)
+        layers = [
+            (weight.index_select(0, indices), bias.index_select(0, indices))
+            for weight, bias in self._layers()
+        ]
+        *hidden, (last_weight, last_bias) = layers
+        for position, (weight, bias) in enumerate(hidden):
+            x = torch.baddbmm(bias, x, weight).relu_()
+            if self.scales:
+                scale, shift = self.scales[position], self.shifts[position]
+                x = _normalise(x, scale.index_select(0, indices), shift.index_select(0, indices))
+        if self.out_dim == 1:
+            return (x * last_weight).sum(-1) + last_bias
+        return torch.baddbmm(last_bias, x, last_weight)
+
     def _layers(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Weight and bias of each layer; going through ParameterList costs ten times as much."""
         return zip(self.weights._parameters.values(), self.biases._parameters.values(), strict=True)  # type: ignore[arg-type]

@@ -7,21 +7,30 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from gymnasium.vector import AutoresetMode
 
 from rl_training.algorithms.base import Algorithm, TrainingState
 from rl_training.algorithms.registry import get_algorithm_spec
 from rl_training.config import CheckpointError, ConfigError, Problem
 from rl_training.data.normalizers import ObservationNormalizer
 from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.envs.factory import make_vector_env
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpointing import (
     Checkpoint,
     find_checkpoint,
     read_checkpoint,
 )
-from rl_training.runtime.datasets import TrainingData, build_offline_dataset, prepare
+from rl_training.runtime.collector import Collector
+from rl_training.runtime.datasets import (
+    TrainingData,
+    build_offline_dataset,
+    prepare,
+    prepare_online,
+)
 from rl_training.runtime.execution import Run
-from rl_training.runtime.experience import Offline
+from rl_training.runtime.experience import Experience, Offline
+from rl_training.runtime.online import Online, build_buffer
 from rl_training.runtime.policy import Policy
 from rl_training.runtime.runs import (
     check_output_dir,
@@ -87,8 +96,16 @@ def new_run(
     """Check everything that a run needs and build it; nothing is written yet."""
     check_output_dir(config.output_dir)
     config = config.with_absolute_paths()
+    _refuse_dataset(config, dataset)
+    if config.regime == "online":
+        return _put_together(config, prepare_online(config), callbacks)
     data = prepare(config, build_offline_dataset(config, dataset))
     return _put_together(config, data, callbacks)
+
+
+def _refuse_dataset(config: TrainConfig, dataset: TransitionDataset | None) -> None:
+    if dataset is not None and config.regime == "online":
+        raise ConfigError(f"{config.algo} collects its own data and takes no dataset")
 
 
 def resumed_run(
@@ -100,26 +117,35 @@ def resumed_run(
 ) -> Run:
     """A run in exactly the state of a checkpoint."""
     manifest = checkpoint.manifest
-    loaded = build_offline_dataset(config, dataset)
-    data = prepare(
-        config,
-        loaded,
-        spec=ProblemSpec.from_dict(manifest["spec"]),
-        normalizer=_saved_normalizer(checkpoint),
-        reward_scale=manifest["reward_scale"],
-    )
-    if data.raw.sha256 != manifest["dataset"]["sha256"]:
+    spec = ProblemSpec.from_dict(manifest["spec"])
+    _refuse_dataset(config, dataset)
+    if config.regime == "online":
+        data = prepare_online(config, spec)
+    else:
+        data = prepare(
+            config,
+            build_offline_dataset(config, dataset),
+            spec=spec,
+            normalizer=_saved_normalizer(checkpoint),
+            reward_scale=manifest["reward_scale"],
+        )
+    if data.source.get("sha256") != manifest["dataset"].get("sha256"):
         raise CheckpointError(
-            f"{checkpoint.path} was trained on other data than {loaded.source} is now, "
+            f"{checkpoint.path} was trained on other data than {data.source['source']} is now, "
             "so the run cannot go on as the same run"
         )
     run = _put_together(config, data, callbacks)
     run.checkpoint = checkpoint
+    tensors = checkpoint.tensors
     try:
-        run.algorithm.load_training_state(TrainingState(checkpoint.tensors, manifest["algorithm"]))
-        run.experience.load_state_dict(checkpoint.tensors)
+        run.algorithm.load_training_state(TrainingState(tensors, manifest["algorithm"]))
+        run.experience.load_state_dict(TrainingState(tensors, manifest.get("experience", {})))
     except KeyError as error:
+        run.experience.close()
         raise CheckpointError(f"{checkpoint.path} lacks {error}") from None
+    except BaseException:
+        run.experience.close()
+        raise
     for key, value in manifest["progress"].items():
         setattr(run.state, key, value)
     return run
@@ -128,14 +154,36 @@ def resumed_run(
 def _put_together(config: TrainConfig, data: TrainingData, callbacks: Iterable[Callback]) -> Run:
     algorithm = build_algorithm(config, data.spec)
     policy = Policy(algorithm, data.normalizer, seed=stream_seed(config.seed, "evaluation"))
-    experience = Offline(
-        data.learning,
-        config.groups.algorithm.batch_size,
-        seed=stream_seed(config.seed, "data"),
-        device=algorithm.device,
-    )
+    experience = _experience(config, data, algorithm)
     state = TrainerState(algorithm)
     return Run(config, data, algorithm, policy, experience, state, tuple(callbacks))
+
+
+def _experience(config: TrainConfig, data: TrainingData, algorithm: Algorithm[Any]) -> Experience:
+    data_seed = stream_seed(config.seed, "data")
+    if data.dataset is not None:
+        batch_size = config.groups.algorithm.batch_size
+        return Offline(data.dataset.learning, batch_size, seed=data_seed, device=algorithm.device)
+    assert config.env_id is not None
+    replay = config.groups.replay
+    gamma = getattr(config.groups.algorithm, "gamma", 1.0)  # without one nothing bootstraps
+    buffer = build_buffer(replay, data.spec, num_envs=config.num_envs, gamma=gamma)
+    envs = make_vector_env(
+        config.env_id,
+        config.num_envs,
+        config.env_kwargs,
+        asynchronous=replay.vector_env == "async",
+        autoreset_mode=AutoresetMode.SAME_STEP,
+        episode_seed=stream_seed(config.seed, "environment"),
+    )
+    return Online(
+        Collector(envs, data.spec, buffer, config.env_id),
+        algorithm,
+        replay,
+        total_steps=config.total_timesteps,
+        data_seed=data_seed,
+        exploration_seed=stream_seed(config.seed, "exploration"),
+    )
 
 
 def open_checkpoint(

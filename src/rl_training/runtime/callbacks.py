@@ -96,13 +96,19 @@ class CallbackList(Callback):
 
 
 class Interval:
-    """Fires when a clock crosses a multiple of `every`, however far one tick moves it."""
+    """Fires when a clock crosses a multiple of `every`, however far one tick moves it.
+
+    The updates that an environment step is owed belong to the step: it is over after them.
+    """
 
     def __init__(self, every: int) -> None:
         self.every = every
         self.last = 0
 
-    def crossed(self, clock: int) -> bool:
+    def crossed(self, state: TrainerState) -> bool:
+        if state.updates_due:
+            return False
+        clock = state.global_step
         fired = clock // self.every > self.last // self.every
         self.last = clock
         return fired

@@ -29,7 +29,9 @@ _FILES = {
     "networks": "model.safetensors",
     "normalizer": "model.safetensors",
     "optimizers": "optimizer.safetensors",
+    "replay": "replay.safetensors",
 }
+REPLAY_FILE = _FILES["replay"]
 _STATE_FILE = "state.safetensors"
 _MANIFEST: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("config", "spec", "progress", "algorithm", "callbacks", "dataset"), dict),
@@ -93,6 +95,8 @@ def read_checkpoint(path: Path, *, policy_only: bool = False) -> Checkpoint:
         try:
             content = (path / file).read_bytes()
         except OSError:
+            if file == REPLAY_FILE and _is_superseded(path):
+                continue
             raise _damaged(path, f"{file} is missing") from None
         if sha256_of(content) != checksum:
             raise _damaged(path, f"{file} does not match its checksum")
@@ -101,6 +105,18 @@ def read_checkpoint(path: Path, *, policy_only: bool = False) -> Checkpoint:
         except SafetensorError as error:
             raise _damaged(path, f"{file}: {error}") from None
     return Checkpoint(path, manifest, tensors)
+
+
+def _is_superseded(path: Path) -> bool:
+    """Whether a newer checkpoint of the run took the replay over."""
+    steps = step_directories(path.parent)
+    return bool(steps) and path.resolve() != steps[-1].resolve()
+
+
+def drop_older_replays(checkpoints: Path) -> None:
+    """The replay is the bulk of a checkpoint; only the newest keeps it."""
+    for older in step_directories(checkpoints)[:-1]:
+        (older / REPLAY_FILE).unlink(missing_ok=True)
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:

@@ -190,7 +190,7 @@ class BudgetCallback(Callback):
         self._check(state)
 
     def _check(self, state: TrainerState) -> None:
-        if state.global_step >= self.total:
+        if state.global_step >= self.total and not state.updates_due:
             state.request_stop("total_timesteps")
         elif self.max_updates is not None and state.update_count >= self.max_updates:
             state.request_stop("max_updates")

@@ -27,14 +27,29 @@ log = logging.getLogger("rl_training")
 
 
 @dataclass(frozen=True)
-class TrainingData:
-    """A dataset ready to learn from, and what must travel with the policy."""
+class PreparedDataset:
+    """A dataset before and after it was made ready to learn from."""
 
     raw: TransitionDataset  # environment units, rewards transformed
     learning: TransitionDataset  # actions in [-1, 1], observations normalised
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What there is to learn from, and what must travel with the policy."""
+
     spec: ProblemSpec
-    normalizer: ObservationNormalizer | None
-    reward_scale: float  # of the return-range normalisation; 1 without it
+    dataset: PreparedDataset | None = None  # none for a learner that collects all of its data
+    normalizer: ObservationNormalizer | None = None
+    reward_scale: float = 1.0  # of the return-range normalisation; 1 without it
+
+    @property
+    def source(self) -> dict[str, str]:
+        """Which dataset it was, for a checkpoint."""
+        if self.dataset is None:
+            return {}
+        raw = self.dataset.raw
+        return {"source": raw.source, "sha256": raw.sha256}
 
 
 def build_offline_dataset(
@@ -133,7 +148,17 @@ def prepare(
         normalizer = ObservationNormalizer(*dataset.observation_statistics())
     if normalizer is not None:
         learning = learning.with_observation_normalization(normalizer.mean, normalizer.std)
-    return TrainingData(raw, learning, spec, normalizer, reward_scale)
+    return TrainingData(spec, PreparedDataset(raw, learning), normalizer, reward_scale)
+
+
+def prepare_online(config: TrainConfig, spec: ProblemSpec | None = None) -> TrainingData:
+    """The problem as its environment states it, for a learner that collects all of its data."""
+    assert config.env_id is not None
+    found = infer_env_spaces(config.env_id, config.env_kwargs)
+    if spec is not None and not found.fits(spec):
+        raise EnvError(f"{config.env_id} ({found}) does not fit the policy ({spec})")
+    check_action_kind(config.spec, found, None, config.env_id)
+    return TrainingData(found if spec is None else spec)
 
 
 def _choice(given: bool | None, papers: bool) -> bool:
@@ -163,12 +188,13 @@ def spec_from_data(dataset: TransitionDataset, options: DatasetConfig) -> Proble
 def check_action_kind(
     algorithm: AlgorithmSpec,
     spec: ProblemSpec | None,
-    dataset: TransitionDataset,
+    dataset: TransitionDataset | None,
     env_id: str | None,
 ) -> None:
     """Algorithm, environment and data must agree on what an action is."""
-    data_kind = "discrete" if dataset.discrete else "continuous"
-    kind, whose = data_kind, f"the actions of {dataset.source}"
+    kind, whose = "", ""
+    if dataset is not None:
+        kind, whose = dataset.action_kind, f"the actions of {dataset.source}"
     if spec is not None:
         kind, whose = spec.action_kind, f"the actions of {env_id}"
     if kind not in algorithm.action_kinds:
@@ -176,9 +202,10 @@ def check_action_kind(
         hint = f"; algorithms for them: {', '.join(others)}" if others else ""
         supported = " or ".join(algorithm.action_kinds)
         raise EnvError(f"{algorithm.name} needs {supported} actions, but {whose} are {kind}{hint}")
-    if kind != data_kind:
+    if dataset is not None and kind != dataset.action_kind:
         raise DatasetError(
-            f"the actions of {dataset.source} are {data_kind}, but those of {env_id} are {kind}"
+            f"the actions of {dataset.source} are {dataset.action_kind}, but those of {env_id} "
+            f"are {kind}"
         )
 
 

@@ -172,5 +172,5 @@ class EvaluationCallback(Callback):
         self.report(evaluation, evaluation.metrics())
 
     def _tick(self, state: TrainerState) -> None:
-        if self.interval.crossed(state.global_step):
+        if self.interval.crossed(state):
             self.evaluate(state)

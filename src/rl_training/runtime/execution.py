@@ -12,20 +12,23 @@ from typing import Any
 import torch
 
 from rl_training.algorithms.base import Algorithm
+from rl_training.config import RunError
 from rl_training.runtime.callbacks import Callback, CallbackList
 from rl_training.runtime.checkpointing import (
     STEP_PREFIX,
     Checkpoint,
     find_checkpoint,
+    point,
     read_step,
     remove_leftovers,
     step_directories,
     write_checkpoint,
 )
+from rl_training.runtime.collector import CollectError
 from rl_training.runtime.controls import build_control_callbacks
 from rl_training.runtime.datasets import TrainingData
 from rl_training.runtime.evaluation import Evaluation, EvaluationCallback, Evaluator
-from rl_training.runtime.experience import Offline
+from rl_training.runtime.experience import Experience
 from rl_training.runtime.loggers import LoggingCallback, MetricsWriter
 from rl_training.runtime.policy import Policy
 from rl_training.runtime.runs import (
@@ -54,7 +57,7 @@ class Run:
     data: TrainingData
     algorithm: Algorithm[Any]
     policy: Policy
-    experience: Offline
+    experience: Experience
     state: TrainerState
     user_callbacks: Sequence[Callback] = ()
     checkpoint: Checkpoint | None = None  # what it goes on from
@@ -91,14 +94,31 @@ class Run:
                 trainer.callbacks.load_state_dict(self.checkpoint.manifest["callbacks"])
                 writer.cut_back(self.checkpoint.manifest["metrics_position"], self.checkpoint.step)
             with interrupt.listening():
-                trainer.run()
+                self._run(trainer, writer)
         finally:
             trainer.callbacks.close()
+            self.experience.close()
         return writer
+
+    def _run(self, trainer: Trainer, writer: MetricsWriter) -> None:
+        """An environment that fails ends the run, but nothing that was learned is lost."""
+        try:
+            trainer.run()
+        except CollectError as error:
+            assert self.state.run_dir is not None
+            step = self.state.global_step
+            checkpoints = self.state.run_dir / "checkpoints"
+            self.save(checkpoints / f"{STEP_PREFIX}{step}", trainer.callbacks, writer.position())
+            point(checkpoints, "last", step)
+            raise RunError(
+                f"{error}\nthe run up to step {step} is saved; "
+                f"to go on: rl-training resume {self.state.run_dir}"
+            ) from error.__cause__
 
     def save(self, directory: Path, callbacks: Callback, metrics_position: int) -> None:
         """Everything that this run is, as a checkpoint."""
         learned = self.algorithm.training_state()
+        collected = self.experience.state_dict()
         progress = self.state.progress()
         if self.state.stop_reason == INTERRUPTED:
             progress |= {"should_stop": False, "stop_reason": None}
@@ -109,11 +129,12 @@ class Run:
             "algorithm": learned.values,
             "callbacks": callbacks.state_dict(),
             "reward_scale": self.data.reward_scale,
-            "dataset": {"source": self.data.raw.source, "sha256": self.data.raw.sha256},
+            "dataset": self.data.source,
+            "experience": collected.values,
             "metrics_position": metrics_position,
             "versions": package_versions(),
         }
-        tensors = {**learned.tensors, **self.experience.state_dict()}
+        tensors = {**learned.tensors, **collected.tensors}
         if self.policy.normalizer is not None:
             saved = self.policy.normalizer.state_dict()
             tensors |= {f"normalizer.{key}": value for key, value in saved.items()}
@@ -137,7 +158,9 @@ class Run:
             self.save(directory, trainer.callbacks, writer.position())
 
         assert state.run_dir is not None
-        callbacks: list[Callback] = [LoggingCallback(writer, config.log_interval)]
+        callbacks: list[Callback] = [
+            LoggingCallback(writer, config.log_interval, self.experience.report)
+        ]
         if evaluator is not None:
             seeds = episode_seeds(config.seed, "evaluation", config.eval_episodes)
             callbacks.append(EvaluationCallback(evaluator, seeds, controls.eval_interval, report))
@@ -188,8 +211,10 @@ class Run:
             (run_dir / RESULT).unlink(missing_ok=True)
             note_resume(run_dir, config, checkpoint.path)
             return
-        dataset = {**self.data.raw.describe(), "sha256": self.data.raw.sha256}
-        facts: dict[str, Any] = {"dataset": dataset}
+        facts: dict[str, Any] = {}
+        if self.data.dataset is not None:
+            raw = self.data.dataset.raw
+            facts["dataset"] = {**raw.describe(), "sha256": raw.sha256}
         if checkpoint is not None:
             facts["branched_from"] = str(checkpoint.path)
             _copy_history(checkpoint, run_dir)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
+from rl_training.algorithms.base import TrainingState
 from rl_training.data.batch import Batch
 from rl_training.data.offline_dataset import TransitionDataset
 
@@ -25,19 +26,33 @@ class Collected:
 class Experience(Protocol):
     """An explicit state machine, not a generator: every field is in `state_dict`."""
 
+    updates_due: int  # batches still to come before anything else happens
+
     def __next__(self) -> Batch | Collected: ...
 
     def clock(self, state: TrainerState) -> tuple[int, int]:
-        """`global_step` and `epoch` after an update."""
+        """`global_step` and `epoch` after a tick."""
         ...
 
-    def state_dict(self) -> dict[str, Tensor]: ...
+    def feedback(self, batch: Batch, errors: Tensor) -> None:
+        """What an update found out about the rows of a batch."""
+        ...
 
-    def load_state_dict(self, tensors: dict[str, Tensor]) -> None: ...
+    def report(self) -> dict[str, float]:
+        """Metrics of what happened since the last report."""
+        ...
+
+    def close(self) -> None: ...
+
+    def state_dict(self) -> TrainingState: ...
+
+    def load_state_dict(self, state: TrainingState) -> None: ...
 
 
 class Offline:
     """Uniform batches from a fixed dataset, drawn from a generator of its own."""
+
+    updates_due = 0
 
     def __init__(
         self, dataset: TransitionDataset, batch_size: int, *, seed: int, device: torch.device
@@ -54,8 +69,17 @@ class Offline:
     def clock(self, state: TrainerState) -> tuple[int, int]:
         return state.update_count, state.update_count * self.batch_size // len(self.dataset)
 
-    def state_dict(self) -> dict[str, Tensor]:
-        return {"rng.data": self.generator.get_state()}
+    def feedback(self, batch: Batch, errors: Tensor) -> None:
+        """Uniform draws do not depend on errors."""
 
-    def load_state_dict(self, tensors: dict[str, Tensor]) -> None:
-        self.generator.set_state(tensors["rng.data"])
+    def report(self) -> dict[str, float]:
+        return {}
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def state_dict(self) -> TrainingState:
+        return TrainingState({"rng.data": self.generator.get_state()}, {})
+
+    def load_state_dict(self, state: TrainingState) -> None:
+        self.generator.set_state(state.tensors["rng.data"])

@@ -11,6 +11,7 @@ import math
 import os
 import time
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -172,22 +173,31 @@ class LoggingCallback(Callback):
     Scalars stay tensors until they are added up, so the update loop never waits for one.
     """
 
-    def __init__(self, writer: MetricsWriter, interval: int) -> None:
+    def __init__(
+        self, writer: MetricsWriter, interval: int, report: Callable[[], dict[str, float]] = dict
+    ) -> None:
         self.writer = writer
+        self.report = report  # what the experience has to say
         self.interval = Interval(interval)
         self._pending: list[Terms] = []
         self._sums: dict[str, list[float]] = {}  # name: [sum, count]
-        self._clock = (time.perf_counter(), 0)
+        self._clock = (time.perf_counter(), 0, 0)
 
     def on_train_start(self, state: TrainerState) -> None:
         self.interval.last = state.global_step
-        self._clock = (time.perf_counter(), state.update_count)
+        self._clock = (time.perf_counter(), state.update_count, state.global_step)
+
+    def on_collect_end(self, state: TrainerState, env_steps: int) -> None:
+        self._tick(state)
 
     def on_update_end(self, state: TrainerState, terms: Terms) -> None:
         self._pending.append(terms)
         if len(self._pending) >= FOLD:
             self._fold()
-        if self.interval.crossed(state.global_step):
+        self._tick(state)
+
+    def _tick(self, state: TrainerState) -> None:
+        if self.interval.crossed(state):
             self.writer.write(state, self._averages(state))
             self._sums = {}
 
@@ -214,12 +224,15 @@ class LoggingCallback(Callback):
 
     def _averages(self, state: TrainerState) -> dict[str, float]:
         self._fold()
-        then, updates_then = self._clock
+        then, updates_then, steps_then = self._clock
         now = time.perf_counter()
-        self._clock = (now, state.update_count)
+        self._clock = (now, state.update_count, state.global_step)
+        seconds = max(now - then, 1e-9)
         return {
             **{f"train/{name}": total / count for name, (total, count) in self._sums.items()},
-            "time/updates_per_second": (state.update_count - updates_then) / max(now - then, 1e-9),
+            **self.report(),
+            "time/updates_per_second": (state.update_count - updates_then) / seconds,
+            "time/steps_per_second": (state.global_step - steps_then) / seconds,
         }
 
     def _fold(self) -> None:

@@ -11,7 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_training.runtime.callbacks import Callback, Interval
-from rl_training.runtime.checkpointing import STEP_PREFIX, point, step_directories
+from rl_training.runtime.checkpointing import (
+    STEP_PREFIX,
+    drop_older_replays,
+    point,
+    step_directories,
+)
 from rl_training.runtime.trainer import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -65,7 +70,7 @@ class CheckpointCallback(Callback):
         self.best, self.best_step = values["best"], values["best_step"]
 
     def _tick(self, state: TrainerState) -> None:
-        if self.interval.crossed(state.global_step) or self._found_best or state.should_stop:
+        if self.interval.crossed(state) or self._found_best or state.should_stop:
             self._save(state)
             self._point_best(state)
             self._prune()
@@ -73,6 +78,7 @@ class CheckpointCallback(Callback):
     def _save(self, state: TrainerState) -> None:
         self.save(self._directory(state.global_step))
         point(self.checkpoints, "last", state.global_step)
+        drop_older_replays(self.checkpoints)
 
     def _point_best(self, state: TrainerState) -> None:
         if self._found_best:

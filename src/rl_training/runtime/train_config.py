@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import PrivateAttr
 
 from rl_training.algorithms.base import AlgorithmConfig
-from rl_training.algorithms.registry import AlgorithmSpec, Regime, get_algorithm_spec
+from rl_training.algorithms.registry import (
+    AlgorithmSpec,
+    Regime,
+    get_algorithm_spec,
+    list_algorithm_specs,
+)
 from rl_training.config import ConfigError, Options, Problem, option, unknown_key
 from rl_training.data.dataset_config import DatasetConfig
+from rl_training.data.replay_config import ReplayConfig
 from rl_training.envs.factory import parse_env_kwargs
 from rl_training.runtime.controls import ControlsConfig, metric_key, schedule_problems
 
@@ -23,10 +29,26 @@ class Groups(NamedTuple):
     algorithm: AlgorithmConfig
     dataset: DatasetConfig
     controls: ControlsConfig
+    replay: ReplayConfig
+
+
+# as Stable-Baselines3 spells them
+ALIASES = {
+    "buffer_size": "buffer_capacity",
+    "train_freq": "train_frequency",
+    "gradient_steps": "gradient_updates_per_step",
+    "ent_coef": "alpha",
+}
 
 
 def group_classes(spec: AlgorithmSpec) -> dict[str, type[Options]]:
-    return {"algorithm": spec.config, "dataset": DatasetConfig, "controls": ControlsConfig}
+    """The groups of options that mean something to an algorithm."""
+    groups: dict[str, type[Options]] = {"algorithm": spec.config}
+    if spec.regimes != ("online",):
+        groups["dataset"] = DatasetConfig
+    if spec.regimes != ("offline",):
+        groups["replay"] = spec.algorithm.replay
+    return {**groups, "controls": ControlsConfig}
 
 
 class TrainConfig(Options):
@@ -61,6 +83,9 @@ class TrainConfig(Options):
                         values[key] = _plain(values[key])
                     except ConfigError as error:
                         problems += [problem.under(key) for problem in error.problems]
+            if isinstance(values.get("algo_kwargs"), Mapping):
+                values["algo_kwargs"], found = _without_aliases(values["algo_kwargs"])
+                problems += found
             try:
                 super().__init__(**values)
             except ConfigError as error:
@@ -68,10 +93,10 @@ class TrainConfig(Options):
             groups, found = _build_groups(values)
             problems += found
             if not problems:
+                self._groups = groups
                 problems += _cross_problems(self, groups)
             if problems:
                 raise ConfigError(problems)
-            self._groups = groups
 
     @property
     def groups(self) -> Groups:
@@ -118,6 +143,15 @@ def _plain(value: Any, *path: str) -> Any:
     raise ConfigError([Problem(path, message)])
 
 
+def _without_aliases(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
+    problems = [
+        Problem(("algo_kwargs", alias), f"is another name of {name}, which is given, too")
+        for alias, name in ALIASES.items()
+        if alias in given and name in given
+    ]
+    return {ALIASES.get(key, key): value for key, value in given.items()}, problems
+
+
 def _absolute(values: dict[str, Any]) -> dict[str, Any]:
     done = dict(values)
     for key in ("dataset_path", "path"):
@@ -148,16 +182,27 @@ def _build_groups(values: Mapping[str, Any]) -> tuple[Any, list[Problem]]:
     known = {key for cls in classes.values() for key in cls.model_fields}
     for key in given:
         if key not in known:
-            candidates = known | set(TrainConfig.model_fields)
-            problems.append(Problem(("algo_kwargs", str(key)), unknown_key(str(key), candidates)))
-    built: dict[str, Any] = {}
+            problems.append(
+                Problem(("algo_kwargs", str(key)), _not_an_option(str(key), spec, known))
+            )
+    built: dict[str, Any] = {
+        name: cls() for name, cls in (("dataset", DatasetConfig), ("replay", ReplayConfig))
+    }
     for name, cls in classes.items():
         own = {key: value for key, value in given.items() if key in cls.model_fields}
         try:
             built[name] = cls(**own)
         except ConfigError as error:
             problems += [problem.under("algo_kwargs") for problem in error.problems]
-    return (Groups(**built) if len(built) == len(classes) else None), problems
+    return (Groups(**built) if not problems else None), problems
+
+
+def _not_an_option(key: str, spec: AlgorithmSpec, known: set[str]) -> str:
+    if key in DatasetConfig.model_fields:
+        return f"is for datasets, but {spec.name} collects its own data"
+    if key in ReplayConfig.model_fields:
+        return f"is for collecting, but {spec.name} trains on logged data alone"
+    return unknown_key(key, known | set(TrainConfig.model_fields))
 
 
 def _cross_problems(config: TrainConfig, groups: Groups) -> list[Problem]:
@@ -170,9 +215,54 @@ def _cross_problems(config: TrainConfig, groups: Groups) -> list[Problem]:
     if controls.regime is not None and controls.regime not in spec.regimes:
         supported = ", ".join(spec.regimes)
         message = f"{config.algo} does not train {controls.regime} (it trains: {supported})"
-        problems.append(Problem(("algo_kwargs", "regime"), message))
-    if spec.regimes[0] == "offline" and config.num_envs != 1:
-        problems.append(Problem(("num_envs",), "offline training collects nothing; leave it at 1"))
+        return [*problems, Problem(("algo_kwargs", "regime"), message)]
+    if config.regime == "offline":
+        if config.num_envs != 1:
+            message = "offline training collects nothing; leave it at 1"
+            problems.append(Problem(("num_envs",), message))
+    else:
+        problems += _collecting_problems(config, groups)
+    problems += _stopping_problems(config, controls)
+    if config.env_id is not None and groups.dataset.action_low is not None:
+        message = f"the bounds of {config.env_id} are used; give it only without an env_id"
+        problems.append(Problem(("algo_kwargs", "action_low"), message))
+    if config.env_id is None and config.env_kwargs:
+        problems.append(Problem(("env_kwargs",), "has no effect without an env_id"))
+    if config.env_id is None and groups.dataset.dataset_kind == "random":
+        message = "'random' rolls out an environment, but env_id is null"
+        problems.append(Problem(("algo_kwargs", "dataset_kind"), message))
+    return problems
+
+
+def _collecting_problems(config: TrainConfig, groups: Groups) -> list[Problem]:
+    """What stands in the way of collecting."""
+    problems = []
+    replay, batch_size = groups.replay, groups.algorithm.batch_size
+    if config.env_id is None:
+        problems.append(Problem(("env_id",), f"is required: {config.algo} collects its own data"))
+    for least, whose in ((batch_size, "batch_size"), (config.num_envs, "num_envs")):
+        if replay.buffer_capacity < least:
+            message = f"must be >= {whose}, which is {least}; got {replay.buffer_capacity}"
+            problems.append(Problem(("algo_kwargs", "buffer_capacity"), message))
+    if replay.prioritized and not config.spec.algorithm.gives_priorities:
+        able = [spec.name for spec in list_algorithm_specs() if spec.algorithm.gives_priorities]
+        message = f"{config.algo} draws uniformly (for {', '.join(able)} only)"
+        problems.append(Problem(("algo_kwargs", "prioritized"), message))
+    if not replay.prioritized:
+        for key in ("priority_exponent", "priority_correction"):
+            if getattr(replay, key) != type(replay).model_fields[key].default:
+                problems.append(Problem(("algo_kwargs", key), "has no effect without prioritized"))
+    if groups.controls.max_epochs is not None:
+        message = "counts passes over a dataset; online, set total_timesteps or max_updates"
+        problems.append(Problem(("algo_kwargs", "max_epochs"), message))
+    if replay.vector_env == "async" and config.num_envs == 1:
+        message = "a process for a single environment only costs time; set num_envs, too"
+        problems.append(Problem(("algo_kwargs", "vector_env"), message))
+    return problems
+
+
+def _stopping_problems(config: TrainConfig, controls: ControlsConfig) -> list[Problem]:
+    problems: list[Problem] = []
     if controls.early_stopping is not None:
         place = ("algo_kwargs", "early_stopping")
         if config.eval_episodes == 0:
@@ -184,12 +274,4 @@ def _cross_problems(config: TrainConfig, groups: Groups) -> list[Problem]:
         if shaped and shaping.is_identity:
             message = "is measured only with env_kwargs.wrappers.reward"
             problems.append(Problem((*place, "metric"), message))
-    if config.env_id is not None and groups.dataset.action_low is not None:
-        message = f"the bounds of {config.env_id} are used; give it only without an env_id"
-        problems.append(Problem(("algo_kwargs", "action_low"), message))
-    if config.env_id is None and config.env_kwargs:
-        problems.append(Problem(("env_kwargs",), "has no effect without an env_id"))
-    if config.env_id is None and groups.dataset.dataset_kind == "random":
-        message = "'random' rolls out an environment, but env_id is null"
-        problems.append(Problem(("algo_kwargs", "dataset_kind"), message))
     return problems

@@ -21,6 +21,7 @@ class TrainerState:
     global_step: int = 0  # gradient updates while offline, environment steps while collecting
     epoch: int = 0  # passes over the dataset
     update_count: int = 0
+    updates_due: int = 0  # of the current environment step, still to come
     should_stop: bool = False
     stop_reason: str | None = None
 
@@ -58,17 +59,21 @@ class Trainer:
         self.callbacks: Callback = CallbackList()
 
     def run(self) -> None:
-        state, callbacks = self.state, self.callbacks
+        state, callbacks, experience = self.state, self.callbacks, self.experience
         callbacks.on_train_start(state)
         while not state.should_stop:
             # the tick is made after the previous update, so collecting acts with fresh weights
-            tick = next(self.experience)
+            tick = next(experience)
             if isinstance(tick, Collected):
-                state.global_step += tick.env_steps
+                state.updates_due = experience.updates_due
+                state.global_step, state.epoch = experience.clock(state)
                 callbacks.on_collect_end(state, tick.env_steps)
             else:
                 terms = state.algorithm.update(tick)
+                if state.algorithm.priorities is not None:
+                    experience.feedback(tick, state.algorithm.priorities)
                 state.update_count = state.algorithm.update_count
-                state.global_step, state.epoch = self.experience.clock(state)
+                state.updates_due = experience.updates_due
+                state.global_step, state.epoch = experience.clock(state)
                 callbacks.on_update_end(state, terms)
         callbacks.on_train_end(state)

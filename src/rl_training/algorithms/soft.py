@@ -1,0 +1,65 @@
+"""What SAC and its descendants share: a temperature that weighs entropy, and when it moves.
+
+An algorithm that uses these has `actor`, `critic`, `target_critic` and `temperature`, and a config
+that derives from `SoftConfig`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from rl_training.algorithms.base import ActorCriticConfig, Algorithm, Noise, Terms
+from rl_training.config import option
+from rl_training.data.batch import Batch
+from rl_training.models import LearnedScale
+
+
+class SoftConfig(ActorCriticConfig):
+    """Options of the maximum-entropy objective."""
+
+    alpha: Annotated[float, Field(ge=0, strict=True)] | Literal["auto"] = option(
+        "auto", "temperature α of the policy's entropy, or auto to learn it"
+    )
+    target_entropy: float | None = option(
+        None, "entropy H that auto aims at; null = -dimensions, or 0.98 log(choices)"
+    )
+    temperature_learning_rate: float | None = option(None, "the temperature's own rate", gt=0)
+
+
+def new_temperature(algorithm: Algorithm[Any]) -> LearnedScale:
+    """α; unless it is `auto`, nothing trains it."""
+    alpha = algorithm.config.alpha
+    if alpha == "auto":
+        return LearnedScale()
+    losses = {name: loss for name, loss in algorithm.losses.items() if name != "temperature"}
+    algorithm.losses = losses  # type: ignore[misc]
+    return LearnedScale(alpha)
+
+
+def wanted_entropy(algorithm: Any) -> float:
+    """H, as set, or as the papers have it."""
+    spec, wanted = algorithm.spec, algorithm.config.target_entropy
+    if wanted is not None:
+        return float(wanted)
+    if spec.action_kind == "discrete":
+        return 0.98 * math.log(spec.action_dim)
+    return -float(spec.action_dim)
+
+
+def critic_inputs(nets: Any, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """States with the policy's own actions beside them, and the log-densities (batch,) of these."""
+    actions, log_probs = nets.actor.draw(obs, noise)
+    return torch.cat([obs, actions], -1), log_probs
+
+
+def policy_step(algorithm: Algorithm[Any], batch: Batch, noise: Noise) -> Terms:
+    """The actor, and the temperature by the entropy that the actor had."""
+    terms = algorithm.minimize("actor", batch, noise)
+    if "temperature" in algorithm.losses:
+        terms |= algorithm.minimize("temperature", batch, {"log_probs": -terms["entropy"]})
+    return terms

@@ -1,0 +1,46 @@
+"""The options of collecting: how much, how often to learn from it, and what is kept."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import create_model
+from pydantic.fields import FieldInfo
+
+from rl_training.config import Options, option
+
+
+class ReplayConfig(Options):
+    """Shared by every algorithm that collects; `replay_options` gives one its own defaults."""
+
+    buffer_capacity: int = option(
+        1_000_000, "transitions kept; the oldest make room for new ones", ge=1, le=1_000_000_000
+    )
+    learning_starts: int = option(
+        10_000, "environment steps with uniformly random actions before the first update", ge=0
+    )
+    train_frequency: int = option(1, "environment steps between rounds of updates", ge=1)
+    gradient_updates_per_step: int = option(1, "updates in each of these rounds", ge=1)
+    n_step: int = option(1, "rewards added up before the target bootstraps", ge=1, le=1_000)
+    prioritized: bool = option(
+        False, "draw transitions by their last error instead of uniformly; for dqn"
+    )
+    priority_exponent: float = option(
+        0.6, "how strongly the error counts in `prioritized` draws; 0 = not at all", ge=0, le=1
+    )
+    priority_correction: float = option(
+        0.4, "importance correction of these draws at the start; it rises to 1", ge=0, le=1
+    )
+    vector_env: Literal["sync", "async"] = option(
+        "sync", "run `num_envs` environments in this process, or in a process each"
+    )
+
+
+def replay_options(**defaults: Any) -> type[ReplayConfig]:
+    """The same options with an algorithm's own defaults."""
+    fields: dict[str, Any] = {}
+    for name, default in defaults.items():
+        field = ReplayConfig.model_fields[name]
+        own = FieldInfo.merge_field_infos(field, default=default)
+        fields[name] = (field.annotation, own)
+    return create_model("ReplayConfig", __base__=ReplayConfig, **fields)

@@ -1,0 +1,54 @@
+"""Episodes that can be made again: seeds from a counter, and the running one by its actions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+Snapshot = Mapping[str, Any]  # episode: int; actions: the ones since its reset
+
+
+class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
+    """Seeds episode number k of environment i from (seed, i, k), whoever resets it.
+
+    A deterministic environment is then in the same state whenever the same episode has seen the same
+    actions, which is how a run goes on in the middle of one without any environment's help.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], seed: int, index: int = 0) -> None:
+        super().__init__(env)
+        self.seed, self.index = seed, index
+        self.episode = -1
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """The next episode; its seed comes from the counter, whatever `seed` says."""
+        del seed
+        self.episode += 1
+        return self._reset(options)
+
+    def _reset(self, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        words = np.random.SeedSequence([self.seed, self.index, self.episode]).generate_state(1)
+        seed = int(words[0])
+        # an environment may draw from its action space, which has a generator of its own
+        self.env.action_space.seed(seed)
+        return self.env.reset(seed=seed, options=options)
+
+    def restore(self, snapshots: Sequence[Snapshot]) -> Any:
+        """The observation in which this environment's own snapshot leaves it."""
+        snapshot = snapshots[self.index]
+        self.episode = int(snapshot["episode"])
+        obs, _ = self._reset()
+        for action in snapshot["actions"]:
+            obs, _, terminated, truncated, _ = self.env.step(action)
+            if terminated or truncated:  # not the episode that it was
+                break
+        return obs
+
+    def restart(self, which: Sequence[bool]) -> Any:
+        """The first observation of a new episode, for those environments that are told to."""
+        return self.reset()[0] if which[self.index] else None
