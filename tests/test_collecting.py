@@ -73,7 +73,8 @@ def test_only_real_transitions_are_stored(mode: AutoresetMode, num_envs: int) ->
         assert count == 60 * num_envs
 
 
-def test_processes_store_the_same_as_one(mode: AutoresetMode = AutoresetMode.SAME_STEP) -> None:
+def test_processes_store_the_same_as_one() -> None:
+    mode = AutoresetMode.SAME_STEP
     together, apart = collector_of(3, mode), collector_of(3, mode, asynchronous=True)
     try:
         for collector in (together, apart):
