@@ -152,8 +152,7 @@ class CRRAlgorithm(Algorithm[CRRConfig]):
 
     def smallest_q(self, obs: Tensor, actions: Tensor) -> Tensor:
         """Values (batch, samples) of actions (samples, batch, action_dim)."""
-        pairs = torch.cat([obs.expand(len(actions), *obs.shape), actions], -1)
-        return self.critic(pairs.flatten(0, 1)).amin(0).view(len(actions), -1).T
+        return self.critic.at_actions(obs, actions).amin(0).T
 
     def update_step(self, batch: Batch) -> Terms:
         many = batch.actions.expand(self.config.n_action_samples, *batch.actions.shape)

@@ -156,6 +156,11 @@ class EnsembleMLP(nn.Module):
         """Values (members, batch), or (members, batch, out_dim), for inputs (batch, in)."""
         return evaluate(self.layout, x, self._all_parameters())
 
+    def at_actions(self, obs: Tensor, actions: Tensor) -> Tensor:
+        """Values (members, ..., batch) of several actions (..., batch, dim) in each state."""
+        inputs = torch.cat([obs.expand(*actions.shape[:-1], -1), actions], -1)
+        return self(inputs.flatten(0, -2)).unflatten(1, actions.shape[:-1])
+
     def member(self, index: int, x: Tensor) -> Tensor:
         """Values of one member alone, (batch,) or (batch, out_dim)."""
         norm = self.layout.norm
