@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
+from gymnasium.vector.async_vector_env import AsyncState
 from numpy.typing import NDArray
 
 from rl_training.config import RunError
@@ -177,10 +178,12 @@ class Collector:
                 )
 
     def close(self) -> None:
-        if isinstance(self.envs, AsyncVectorEnv):
-            self.envs.close(terminate=True)
-        else:
+        if not isinstance(self.envs, AsyncVectorEnv):
             self.envs.close()
+        elif not self.envs.closed:
+            # gymnasium would first wait for an answer, which a dead process never gives
+            self.envs._state = AsyncState.DEFAULT
+            self.envs.close(terminate=True)
 
     # -- checkpoints --------------------------------------------------------------------------
 

@@ -1,0 +1,74 @@
+"""Environments whose every transition can be told from its row."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+
+class ScriptedEnv(gym.Env[Any, Any]):
+    """Observations (identity, time); identity k lasts 3 + k % 4 steps.
+
+    Odd identities terminate, even ones are truncated. The reward tells identity, time and action.
+    """
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
+    action_space = gym.spaces.Box(-2.0, 2.0, (1,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.identity = int(self.np_random.integers(1_000))
+        self.time = 0
+        return self._obs(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        reward = reward_of(self.identity, self.time, float(action[0]))
+        self.time += 1
+        ended = self.time >= length_of(self.identity)
+        odd = self.identity % 2 == 1
+        return self._obs(), reward, ended and odd, ended and not odd, {}
+
+    def _obs(self) -> Any:
+        return np.array([self.identity, self.time], np.float64)
+
+
+def length_of(identity: int) -> int:
+    return 3 + identity % 4
+
+
+def reward_of(identity: int, time: int, action: float) -> float:
+    return identity + 0.1 * time + 0.01 * action
+
+
+class FailingEnv(ScriptedEnv):
+    """Fails in a chosen way at its `after`-th step, counted over all of its episodes."""
+
+    def __init__(self, how: str = "raise", after: int = 25) -> None:
+        self.how, self.after, self.steps = how, after, 0
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        obs, reward, terminated, truncated, info = super().step(action)
+        if self.steps >= self.after:
+            if self.how == "raise":
+                raise RuntimeError("the motor is stuck")
+            if self.how == "die":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if self.how == "nan observation":
+                obs = obs * np.nan
+            if self.how == "nan reward":
+                reward = float("nan")
+        return obs, reward, terminated, truncated, info
+
+
+class RestlessEnv(ScriptedEnv):
+    """Not the same twice from the same seed."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.identity = int(np.random.default_rng().integers(1_000_000))
+        return self._obs(), {}
