@@ -13,17 +13,20 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from importlib.metadata import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, get_args
 
+import numpy as np
 import pytest
 import torch
 import yaml
 from typer.main import get_command
 
 from rl_training.algorithms import registry
+from rl_training.algorithms.registry import AlgorithmSpec
 from rl_training.api import managed
 from rl_training.cli.main import app, main
 from rl_training.config import Options, parse_yaml
@@ -31,10 +34,13 @@ from rl_training.data import Batch, DatasetConfig
 from rl_training.data.builtin import BUILTIN, load_builtin
 from rl_training.data.dataset_config import DatasetMixPart
 from rl_training.data.field_names import SPELLINGS
+from rl_training.data.replay_config import ReplayConfig
 from rl_training.envs import RewardTransformConfig
 from rl_training.experiment import list_algorithm_specs, packaged_configs
 from rl_training.runtime import ControlsConfig, EarlyStoppingConfig, TrainConfig
+from rl_training.runtime.collector import Episodes
 from rl_training.runtime.schedules import ScheduleConfig
+from rl_training.runtime.train_config import ALIASES
 from rl_training.spec import ProblemSpec
 
 ROOT = Path(__file__).parents[1]
@@ -201,16 +207,27 @@ def defaults(group: type[Options], prefix: str = "") -> dict[str, Any]:
     }
 
 
+def own_replay_defaults(spec: AlgorithmSpec) -> dict[str, Any]:
+    """Options of collecting whose default is this algorithm's own."""
+    shared = defaults(ReplayConfig)
+    own = defaults(spec.algorithm.replay)
+    return {name: value for name, value in own.items() if value != shared[name]}
+
+
 OPTIONS: dict[str, Mapping[str, Any]] = {
     "configuration.md": {
         **defaults(TrainConfig),
         **defaults(ControlsConfig),
+        **defaults(ReplayConfig),
         **defaults(EarlyStoppingConfig, "early_stopping."),
         **defaults(ScheduleConfig, "learning_rate_schedule."),
         **defaults(RewardTransformConfig, "wrappers.reward."),
     },
     "data.md": {**defaults(DatasetConfig), **defaults(DatasetMixPart)},
-    **{f"algorithms/{name}.md": defaults(spec.config) for name, spec in ALGORITHMS.items()},
+    **{
+        f"algorithms/{name}.md": {**defaults(spec.config), **own_replay_defaults(spec)}
+        for name, spec in ALGORITHMS.items()
+    },
 }
 
 
@@ -231,6 +248,9 @@ def test_option_tables_have_every_option_with_its_default(page: str) -> None:
 def test_algorithm_page_explains_every_metric(name: str) -> None:
     spec = ProblemSpec(3, "continuous", 2, (-1.0, -1.0), (1.0, 1.0))
     batch = Batch(*(torch.rand(4, *shape) for shape in [(3,), (2,), (), (3,), (), (2,), ()]))
+    if "continuous" not in ALGORITHMS[name].action_kinds:
+        spec = ProblemSpec(3, "discrete", 2)
+        batch = replace(batch, actions=torch.tensor([0, 1, 1, 0]))
     logged: set[str] = set()
     for config in variants(ALGORITHMS[name].config):
         learner = ALGORITHMS[name].algorithm(spec, config)
@@ -253,6 +273,16 @@ def variants(config: Any) -> list[Any]:
 def test_packaged_configurations_are_on_their_algorithms_page() -> None:
     for name in packaged_configs():
         assert f"`{name}`" in (DOCS / "algorithms" / f"{name.split('/')[0]}.md").read_text()
+
+
+def test_configuration_page_has_every_alias() -> None:
+    documented = table(DOCS / "configuration.md", "SB3", "here")
+    assert {name: value.split("`")[1] for name, value in documented.items()} == ALIASES
+
+
+def test_online_page_has_every_rollout_metric() -> None:
+    episodes = Episodes(np.zeros(1), np.zeros(1, np.int64), [(1.0, 2)])
+    assert {*episodes.report(), "rollout/buffer_size"} <= set(table(DOCS / "online.md", "metric"))
 
 
 def test_readme_lists_every_algorithm() -> None:

@@ -83,6 +83,21 @@ def test_one_member_equals_its_row_of_all(members: int, in_dim: int, hidden: tup
             torch.testing.assert_close(a, b, **CLOSE)
 
 
+@pytest.mark.parametrize("out_dim", [1, 4])
+def test_several_actions_in_each_state(out_dim: int) -> None:
+    ensemble, obs, actions = (
+        EnsembleMLP(2, 5, (8,), out_dim),
+        torch.randn(6, 3),
+        torch.randn(4, 6, 2),
+    )
+    values = ensemble.at_actions(obs, actions)
+    assert values.shape == (2, 4, 6) + (out_dim,) * (out_dim > 1)
+    for sample, taken in enumerate(actions):
+        expected = ensemble(torch.cat([obs, taken], -1))
+        torch.testing.assert_close(values[:, sample], expected, **CLOSE)
+        torch.testing.assert_close(ensemble.at_actions(obs, taken), expected, **CLOSE)
+
+
 def test_members_start_like_linear_layers_of_their_own_width() -> None:
     ensemble = EnsembleMLP(8, 50, (200, 30))
     for fan_in, weight, bias in zip((50, 200, 30), ensemble.weights, ensemble.biases, strict=True):

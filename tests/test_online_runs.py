@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from rl_training.cli.main import main
 from rl_training.config import ConfigError, EnvError, RunError
+from rl_training.data import load_transition_dataset
 from rl_training.runtime import Callback, TrainConfig, TrainerState, resume, train
 from rl_training.runtime.checkpointing import REPLAY_FILE
 from tests.test_resume import Killed, assert_same_run
@@ -246,3 +248,34 @@ def test_spaces_that_do_not_fit_are_refused_before_anything_is_written(
     with pytest.raises(EnvError, match=message):
         train(settings)
     assert not Path(settings.output_dir).exists()
+
+
+@pytest.mark.parametrize("algo", ["sac", "dqn"])
+def test_a_runs_replay_becomes_a_dataset(
+    algo: str, config: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = {"exploration_fraction": 1.0} if algo == "dqn" else {}
+    run_dir = train(config(algo, num_envs=2, algo_kwargs=options)).run_dir
+    target = tmp_path / "log.npz"
+    assert main(["data", "collect", "--from-run", str(run_dir), "-o", str(target)]) == 0
+    assert "50 transitions" in capsys.readouterr().out
+    assert main(["data", "check", str(target)]) == 0
+    log = load_transition_dataset("npz", dataset_path=str(target))
+    assert log.boundaries == "given"
+    learner = "td3_bc" if algo == "sac" else "cql"
+    offline = TrainConfig(
+        algo=learner,
+        env_id=config(algo).env_id,
+        total_timesteps=3,
+        eval_episodes=0,
+        output_dir=str(tmp_path / "offline"),
+        algo_kwargs={"dataset_kind": "npz", "dataset_path": str(target), "batch_size": 4},
+    )
+    assert train(offline).stop_reason == "total_timesteps"
+    assert main(["data", "collect", "--from-run", str(run_dir), "--seed", "3", "-o", "x.npz"]) == 2
+
+
+def test_offline_runs_have_no_replay(pendulum_config: Any, capsys: Any) -> None:
+    run_dir = train(pendulum_config()).run_dir
+    assert main(["data", "collect", "--from-run", str(run_dir), "-o", "x.npz"]) == 2
+    assert "holds no replay" in capsys.readouterr().err

@@ -19,7 +19,6 @@ from rl_training.algorithms.cql import (
     cql_multiplier_loss,
     cql_temperature_loss,
     critic_loss,
-    evaluate,
     logged_q_and_gaps,
 )
 from rl_training.algorithms.targets import conservative_gap, max_backup
@@ -288,7 +287,7 @@ def test_entropy_is_in_the_target_only_when_asked_for(entropy: bool) -> None:
     noise = noise_for(batch)
     terms = critic_loss(algorithm, batch, noise, algorithm.config)
     actions, log_probs = algorithm.actor.draw(batch.next_obs, noise["backup"][0])
-    values = evaluate(algorithm.target_critic, batch.next_obs, actions).amin(0)
+    values = algorithm.target_critic.at_actions(batch.next_obs, actions).amin(0)
     values = values - (0.5 * log_probs if entropy else 0)
     expected = (batch.rewards + 0.99 * (1 - batch.terminations) * values).mean()
     assert terms["target_q_mean"].item() == pytest.approx(expected.item(), abs=1e-5)

@@ -216,8 +216,8 @@ def test_discrete_variant_trains_and_acts(weighted: bool) -> None:
 class Fixed(torch.nn.Module):
     """A critic of two equal members that gives each draw its value of the reference."""
 
-    def forward(self, pairs: torch.Tensor) -> torch.Tensor:
-        return Q_SAMPLES[0].repeat_interleave(len(pairs) // 4).expand(2, -1)
+    def at_actions(self, obs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        return Q_SAMPLES[0].unsqueeze(-1).expand(2, len(actions), len(obs))
 
 
 def test_critic_weighted_policy_chooses_by_the_softmax_of_values() -> None:

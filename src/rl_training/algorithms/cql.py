@@ -19,11 +19,18 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from rl_training.algorithms.base import ActorCriticConfig, Algorithm, Noise, Terms, target_of
+from rl_training.algorithms.base import (
+    ActorCriticConfig,
+    Algorithm,
+    AlgorithmConfig,
+    Noise,
+    Terms,
+    target_of,
+)
 from rl_training.algorithms.registry import register
 from rl_training.algorithms.targets import (
     conservative_gap,
-    ensemble_mse,
+    critic_terms,
     max_backup,
     soft_actor_terms,
     td_target,
@@ -31,20 +38,8 @@ from rl_training.algorithms.targets import (
 )
 from rl_training.config import option
 from rl_training.data.batch import Batch
-from rl_training.models import MLP, EnsembleMLP, GreedyActor, LearnedScale, MLPSACModel, pick
+from rl_training.models import MLP, GreedyActor, LearnedScale, MLPSACModel, pick
 from rl_training.spec import ProblemSpec
-
-DISCRETE_OPTIONS = frozenset(
-    [
-        "batch_size",
-        "hidden_sizes",
-        "learning_rate",
-        "critic_learning_rate",
-        "gamma",
-        "tau",
-        "cql_alpha",
-    ]
-)
 
 
 class CQLConfig(ActorCriticConfig):
@@ -89,16 +84,11 @@ def cql_critic_loss(
     target_gap: float = 0.0,
 ) -> Terms:
     """q_values and gaps (critics, batch), target_q (batch,)."""
-    td_loss = ensemble_mse(q_values, target_q)
+    terms = critic_terms(q_values, target_q)
+    td_loss = terms["critic_loss"]
     penalties = multiplier * cql_alpha * (gaps.mean(-1) - target_gap)  # (critics,)
-    return {
-        "critic_loss": td_loss + penalties.sum(0),
-        "td_loss": td_loss,
-        "conservative_gap": gaps.mean((-2, -1)),
-        "q_mean": q_values.mean((-2, -1)),
-        "q_max": q_values.amax((-2, -1)),
-        "target_q_mean": target_q.mean(-1),
-    }
+    terms |= {"td_loss": td_loss, "conservative_gap": gaps.mean((-2, -1))}
+    return terms | {"critic_loss": td_loss + penalties.sum(0)}
 
 
 def cql_actor_loss(*, q_values: Tensor, log_probs: Tensor, alpha: Tensor) -> Terms:
@@ -125,19 +115,12 @@ def cql_loss(
     target_entropy: float,
 ) -> Terms:
     """Critic, actor and temperature in one dict, at a fixed `cql_alpha`."""
-    return {
-        **cql_critic_loss(q_values=q_values, target_q=target_q, gaps=gaps, cql_alpha=cql_alpha),
-        **cql_actor_loss(q_values=policy_q_values, log_probs=log_probs, alpha=log_alpha.exp()),
-        **cql_temperature_loss(
-            log_alpha=log_alpha, log_probs=log_probs, target_entropy=target_entropy
-        ),
-    }
-
-
-def evaluate(critic: EnsembleMLP, obs: Tensor, actions: Tensor) -> Tensor:
-    """All critics at actions (..., batch, dim) in one pass: (critics, ..., batch)."""
-    inputs = torch.cat([obs.expand(*actions.shape[:-1], -1), actions], -1)
-    return critic(inputs.flatten(0, -2)).unflatten(-1, actions.shape[:-1])
+    critic = cql_critic_loss(q_values=q_values, target_q=target_q, gaps=gaps, cql_alpha=cql_alpha)
+    actor = cql_actor_loss(q_values=policy_q_values, log_probs=log_probs, alpha=log_alpha.exp())
+    temperature = cql_temperature_loss(
+        log_alpha=log_alpha, log_probs=log_probs, target_entropy=target_entropy
+    )
+    return critic | actor | temperature
 
 
 def logged_q_and_gaps(
@@ -154,7 +137,7 @@ def logged_q_and_gaps(
         uniform = torch.full_like(current_log_probs, -math.log(2) * batch.actions.shape[-1])
         log_densities = torch.cat([uniform, current_log_probs, next_log_probs])
         actions = torch.cat([batch.actions.unsqueeze(0), noise["uniform"], current, following])
-    evaluated = evaluate(nets.critic, batch.obs, actions)  # (critics, 1 + 3N, batch)
+    evaluated = nets.critic.at_actions(batch.obs, actions)  # (critics, 1 + 3N, batch)
     q_values = evaluated[:, 0]
     gaps = conservative_gap(
         q_values=q_values,
@@ -170,61 +153,45 @@ def next_values(nets: CQLAlgorithm, batch: Batch, noise: Noise, config: CQLConfi
     if nets.spec.action_kind == "discrete":
         return pick(nets.target_critic(batch.next_obs), nets.actor.mode(batch.next_obs))
     actions, log_probs = nets.actor.draw(batch.next_obs, noise["backup"])
-    return max_backup(
-        next_q=evaluate(nets.target_critic, batch.next_obs, actions),
-        log_probs=log_probs,
-        alpha=nets.temperature() if config.backup_entropy else 0.0,
-    )
+    next_q = nets.target_critic.at_actions(batch.next_obs, actions)
+    alpha = nets.temperature() if config.backup_entropy else 0.0
+    return max_backup(next_q=next_q, log_probs=log_probs, alpha=alpha)
 
 
 def multiplier_loss(nets: CQLAlgorithm, batch: Batch, noise: Noise, config: CQLConfig) -> Terms:
     with torch.no_grad():
         _, gaps = logged_q_and_gaps(nets, batch, noise, config)
-    return cql_multiplier_loss(
-        multiplier=nets.multiplier(),
-        gaps=gaps,
-        cql_alpha=config.cql_alpha,
-        target_gap=config.cql_target_gap or 0.0,
-    )
+    return cql_multiplier_loss(multiplier=nets.multiplier(), gaps=gaps, **nets.weighting())
 
 
 def critic_loss(nets: CQLAlgorithm, batch: Batch, noise: Noise, config: CQLConfig) -> Terms:
     with torch.no_grad():
-        target_q = td_target(
-            rewards=batch.rewards,
-            terminations=batch.terminations,
-            next_values=next_values(nets, batch, noise, config),
-            gamma=config.gamma,
-        )
+        values = next_values(nets, batch, noise, config)
+        multiplier = nets.multiplier() if "multiplier" in nets.losses else 1.0
+    target_q = td_target(
+        rewards=batch.rewards,
+        terminations=batch.terminations,
+        next_values=values,
+        gamma=config.gamma,
+    )
     q_values, gaps = logged_q_and_gaps(nets, batch, noise, config)
-    has_multiplier = "multiplier" in nets.losses
     return cql_critic_loss(
-        q_values=q_values,
-        target_q=target_q,
-        gaps=gaps,
-        cql_alpha=config.cql_alpha,
-        multiplier=nets.multiplier().detach() if has_multiplier else 1.0,
-        target_gap=config.cql_target_gap or 0.0 if has_multiplier else 0.0,
+        q_values=q_values, target_q=target_q, gaps=gaps, multiplier=multiplier, **nets.weighting()
     )
 
 
 def actor_loss(nets: CQLAlgorithm, batch: Batch, noise: Noise, config: CQLConfig) -> Terms:
     actions, log_probs = nets.actor.draw(batch.obs, noise["policy"])
-    return cql_actor_loss(
-        q_values=evaluate(nets.critic, batch.obs, actions),
-        log_probs=log_probs,
-        alpha=nets.temperature(),
-    )
+    q_values = nets.critic.at_actions(batch.obs, actions)
+    return cql_actor_loss(q_values=q_values, log_probs=log_probs, alpha=nets.temperature())
 
 
 def temperature_loss(nets: CQLAlgorithm, batch: Batch, noise: Noise, config: CQLConfig) -> Terms:
     with torch.no_grad():
         _, log_probs = nets.actor.draw(batch.obs, noise["policy"])
-    wanted = config.target_entropy
+    wanted = -nets.spec.action_dim if config.target_entropy is None else config.target_entropy
     return cql_temperature_loss(
-        log_alpha=nets.temperature.log,
-        log_probs=log_probs,
-        target_entropy=-float(nets.spec.action_dim) if wanted is None else wanted,
+        log_alpha=nets.temperature.log, log_probs=log_probs, target_entropy=wanted
     )
 
 
@@ -236,8 +203,11 @@ class CQLAlgorithm(Algorithm[CQLConfig]):
         "actor": actor_loss,
         "temperature": temperature_loss,
     }
-
-    continuous_options = frozenset(CQLConfig.model_fields) - DISCRETE_OPTIONS
+    continuous_options = (
+        frozenset(CQLConfig.model_fields)
+        - frozenset(AlgorithmConfig.model_fields)
+        - {"critic_learning_rate", "gamma", "tau", "cql_alpha"}
+    )
 
     def build(self, spec: ProblemSpec, config: CQLConfig) -> None:
         trained = ["critic"]
@@ -256,21 +226,28 @@ class CQLAlgorithm(Algorithm[CQLConfig]):
         applicable = {name: loss for name, loss in type(self).losses.items() if name in trained}
         self.losses = applicable  # type: ignore[misc]
 
+    def weighting(self) -> dict[str, float]:
+        """α_cql and g."""
+        return {
+            "cql_alpha": self.config.cql_alpha,
+            "target_gap": self.config.cql_target_gap or 0.0,
+        }
+
+    def draw_noise(self, actions: Tensor) -> Noise:
+        samples = self.config.num_cql_samples
+        drawn = actions.expand(samples, *actions.shape)
+        uniform = torch.rand(drawn.shape, generator=self.generator, device=self.device)
+        backups = samples if self.config.max_target_backup else 1
+        return {
+            "uniform": 2 * uniform - 1,
+            "current": self.standard_normal(drawn),
+            "next": self.standard_normal(drawn),
+            "backup": self.standard_normal(drawn[:backups]),
+            "policy": self.standard_normal(actions),
+        }
+
     def update_step(self, batch: Batch) -> Terms:
-        noise: Noise = {}
-        if self.spec.action_kind == "continuous":
-            samples = self.config.num_cql_samples
-            drawn = batch.actions.expand(samples, *batch.actions.shape)
-            uniform = torch.rand(drawn.shape, generator=self.generator, device=self.device)
-            noise = {
-                "uniform": 2 * uniform - 1,
-                "current": self.standard_normal(drawn),
-                "next": self.standard_normal(drawn),
-                "backup": self.standard_normal(
-                    drawn[: samples if self.config.max_target_backup else 1]
-                ),
-                "policy": self.standard_normal(batch.actions),
-            }
+        noise = {} if self.spec.action_kind == "discrete" else self.draw_noise(batch.actions)
         terms: Terms = {}
         for name in self.losses:
             terms |= self.minimize(name, batch, noise)

@@ -109,7 +109,12 @@ def collect(
     checkpoint: Annotated[
         Path | None, typer.Option(help="Act with this policy; without it, act at random.")
     ] = None,
-    steps: Annotated[int, typer.Option(min=1, help="How many transitions.")] = 10_000,
+    from_run: Annotated[
+        Path | None, typer.Option(help="Take what an online run has in its replay instead.")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="How many transitions (default: 10,000).")
+    ] = None,
     noise: Annotated[
         float,
         typer.Option(min=0, help="Gaussian noise on actions, as a share of half their range."),
@@ -119,15 +124,20 @@ def collect(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output.")] = False,
     plugin: PluginOption = [],  # noqa: B006
 ) -> None:
-    """Roll out a policy and keep the transitions, terminations and truncations apart."""
-    from rl_training.runtime.collecting import collect_dataset
+    """Roll out a policy, or take over a run's replay; terminations and truncations are kept apart."""
+    from rl_training.runtime.collecting import collect_dataset, replay_dataset
 
     _refuse_existing(output, overwrite)
+    if from_run is not None:
+        if env or checkpoint or steps or noise or stochastic or seed:
+            raise ConfigError("--from-run takes transitions as they were made: no other option")
+        _save(replay_dataset(from_run), output)
+        return
     _require_finite("--noise", noise)
     dataset = collect_dataset(
         env_id=env,
         checkpoint=checkpoint,
-        steps=steps,
+        steps=10_000 if steps is None else steps,
         noise=noise,
         deterministic=not stochastic,
         seed=seed,

@@ -13,8 +13,7 @@ from rl_training.models.networks import EnsembleMLP
 
 def least_q(critic: EnsembleMLP, obs: Tensor, actions: Tensor) -> Tensor:
     """The least critic's values (batch, samples) of actions (samples, batch, action_dim)."""
-    pairs = torch.cat([obs.expand(len(actions), *obs.shape), actions], -1)
-    return critic(pairs.flatten(0, 1)).amin(0).view(len(actions), -1).T
+    return critic.at_actions(obs, actions).amin(0).T
 
 
 def critic_weighted_sample(

@@ -6,12 +6,14 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional as F
+
+from rl_training.models.nodes import Layout, evaluate, normalise
 
 NumpyFunction = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
@@ -58,10 +60,9 @@ class MLP(nn.Module):
         self.layers = nn.ModuleList(layers)
 
     def forward(self, x: Tensor) -> Tensor:
-        *hidden, last = self.layers
-        for layer in hidden:  # forward() at once: there are no hooks to look for
-            x = layer.forward(x).relu_()
-        return last.forward(x)
+        layers = [layer._parameters for layer in self.layers._modules.values() if layer is not None]
+        parameters = [layer[kind] for kind in ("weight", "bias") for layer in layers]
+        return evaluate(Layout(len(layers)), x, parameters)  # type: ignore[arg-type]
 
     def as_numpy(self) -> NumpyFunction:
         """The same function on arrays: a tenth of the cost for one observation.
@@ -96,8 +97,9 @@ class EnsembleMLP(nn.Module):
     """`members` MLPs that share an input; parameters have the member axis first.
 
     Hidden weights are (members, in, out), hidden biases (members, 1, out). A last layer with one
-    output is a multiply-sum, since bmm is slow for it: weight (members, 1, in), bias (members, 1).
-    With `layer_norm` every activation is normalised, with a scale and shift for each member.
+    output has weight (members, 1, in) and bias (members, 1).
+    With `layer_norm` every activation is normalised, with a scale and shift for each member; with
+    `norm_first` that happens before its ReLU.
     """
 
     def __init__(
@@ -108,10 +110,18 @@ class EnsembleMLP(nn.Module):
         out_dim: int = 1,
         *,
         layer_norm: bool = False,
+        norm_first: bool = False,
         init: Init = DEFAULT_INIT,
     ) -> None:
         super().__init__()
         self.members, self.out_dim = members, out_dim
+        norm: Literal["before", "after"] = "before" if norm_first else "after"
+        self.layout = Layout(
+            layers=len(hidden_sizes) + 1,
+            ensemble=True,
+            scalar=out_dim == 1,
+            norm=norm if layer_norm else "none",
+        )
         self.weights = nn.ParameterList()
         self.biases = nn.ParameterList()
         self.scales = nn.ParameterList()
@@ -144,52 +154,43 @@ class EnsembleMLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Values (members, batch), or (members, batch, out_dim), for inputs (batch, in)."""
-        x = x.expand(self.members, *x.shape)
-        *hidden, (last_weight, last_bias) = self._layers()
-        for position, (weight, bias) in enumerate(hidden):
-            x = torch.baddbmm(bias, x, weight).relu_()
-            if self.scales:
-                x = _normalise(x, self.scales[position], self.shifts[position])
-        if self.out_dim == 1:
-            return (x * last_weight).sum(-1) + last_bias
-        return torch.baddbmm(last_bias, x, last_weight)
+        return evaluate(self.layout, x, self._all_parameters())
+
+    def at_actions(self, obs: Tensor, actions: Tensor) -> Tensor:
+        """Values (members, ..., batch) of several actions (..., batch, dim) in each state."""
+        inputs = torch.cat([obs.expand(*actions.shape[:-1], -1), actions], -1)
+        return self(inputs.flatten(0, -2)).unflatten(1, actions.shape[:-1])
 
     def member(self, index: int, x: Tensor) -> Tensor:
         """Values of one member alone, (batch,) or (batch, out_dim)."""
+        norm = self.layout.norm
         *hidden, (last_weight, last_bias) = self._layers()
         for position, (weight, bias) in enumerate(hidden):
-            x = torch.addmm(bias[index], x, weight[index]).relu_()
-            if self.scales:
-                x = _normalise(x, self.scales[position][index], self.shifts[position][index])
+            x = torch.addmm(bias[index], x, weight[index])
+            if norm != "before":
+                x = x.relu_()
+            if norm != "none":
+                x = normalise(x, self.scales[position][index], self.shifts[position][index])
+            if norm == "before":
+                x = x.relu_()
         if self.out_dim == 1:
             return torch.addmv(last_bias[index], x, last_weight[index, 0])
         return torch.addmm(last_bias[index], x, last_weight[index])
 
     def chosen(self, indices: Tensor, x: Tensor) -> Tensor:
         """Values of some members alone, (chosen, batch) or (chosen, batch, out_dim)."""
-        x = x.expand(len(indices), *x.shape)
-        layers = [
-            (weight.index_select(0, indices), bias.index_select(0, indices))
-            for weight, bias in self._layers()
-        ]
-        *hidden, (last_weight, last_bias) = layers
-        for position, (weight, bias) in enumerate(hidden):
-            x = torch.baddbmm(bias, x, weight).relu_()
-            if self.scales:
-                scale, shift = self.scales[position], self.shifts[position]
-                x = _normalise(x, scale.index_select(0, indices), shift.index_select(0, indices))
-        if self.out_dim == 1:
-            return (x * last_weight).sum(-1) + last_bias
-        return torch.baddbmm(last_bias, x, last_weight)
+        return evaluate(
+            self.layout, x, [value.index_select(0, indices) for value in self._all_parameters()]
+        )
 
     def _layers(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Weight and bias of each layer; going through ParameterList costs ten times as much."""
         return zip(self.weights._parameters.values(), self.biases._parameters.values(), strict=True)  # type: ignore[arg-type]
 
-
-def _normalise(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    # 1e-6 is Flax's epsilon, which the papers' code uses; PyTorch's is 1e-5
-    return torch.addcmul(shift, F.layer_norm(x, x.shape[-1:], eps=1e-6), scale)
+    def _all_parameters(self) -> list[Tensor]:
+        """In the order of a `Layout`."""
+        kinds = (self.weights, self.biases, self.scales, self.shifts)
+        return [value for kind in kinds for value in kind._parameters.values()]  # type: ignore[misc]
 
 
 class LearnedScale(nn.Module):

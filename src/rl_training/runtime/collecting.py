@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_training.config import ConfigError, EnvError
+from rl_training.config import CheckpointError, ConfigError, EnvError
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.random_data import collect, collect_random
-from rl_training.envs.factory import make_raw_env
+from rl_training.envs.factory import make_raw_env, parse_env_kwargs
 from rl_training.envs.failures import naming_the_env
-from rl_training.envs.spaces import infer_env_spaces
+from rl_training.envs.rewards import RewardTransformConfig
+from rl_training.envs.spaces import ActionScaler, infer_env_spaces
 from rl_training.runtime.assemble import load_policy, open_checkpoint
+from rl_training.runtime.online import build_buffer
+from rl_training.spec import ProblemSpec
+
+log = logging.getLogger("rl_training")
 
 
 def collect_dataset(
@@ -64,3 +70,26 @@ def collect_dataset(
             return collect(env, act, steps, seed)
     finally:
         env.close()
+
+
+def replay_dataset(run: str | Path) -> TransitionDataset:
+    """What an online run has in its replay, as a log in the environment's units."""
+    saved, config = open_checkpoint(run)
+    prefix = "replay."
+    tensors = {
+        key.removeprefix(prefix): value
+        for key, value in saved.tensors.items()
+        if key.startswith(prefix)
+    }
+    if not tensors:
+        raise CheckpointError(
+            f"{saved.path} holds no replay: only online runs have one, in their newest checkpoint"
+        )
+    spec = ProblemSpec.from_dict(saved.manifest["spec"])
+    buffer = build_buffer(config.groups.replay, spec, num_envs=config.num_envs, gamma=1.0)
+    buffer.load_state_dict(tensors)
+    if parse_env_kwargs(config.env_kwargs).training.reward != RewardTransformConfig():
+        log.warning("the rewards are those that training saw, after env_kwargs.wrappers.reward")
+    to_env = ActionScaler(spec).to_env
+    actions = to_env if spec.action_kind == "continuous" else None  # logs count choices from 0
+    return buffer.as_dataset(actions, source=str(run))
