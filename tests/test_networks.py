@@ -159,7 +159,7 @@ def test_xavier_takes_the_sizes_of_one_member() -> None:
         named = {name: value for name, value in network.named_parameters() if "weight" in name}
         first, last = named.values()
         assert all(not value.any() for name, value in network.named_parameters() if "bias" in name)
-        assert first.abs().max() == pytest.approx((6 / 80) ** 0.5, rel=0.02)
-        assert last.abs().max() == pytest.approx((6 / 70) ** 0.5, rel=0.02)
+        assert first.abs().max().item() == pytest.approx((6 / 80) ** 0.5, rel=0.02)
+        assert last.abs().max().item() == pytest.approx((6 / 70) ** 0.5, rel=0.02)
     head = EnsembleMLP(64, 30, (), init=init).weights[0]
-    assert head.abs().max() == pytest.approx((6 / 31) ** 0.5, rel=0.02)
+    assert head.abs().max().item() == pytest.approx((6 / 31) ** 0.5, rel=0.02)
