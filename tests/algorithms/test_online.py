@@ -1,4 +1,4 @@
-"""What every algorithm that collects does alike: rows over several steps."""
+"""What every algorithm that collects does alike: rows over several steps, critics first."""
 
 from __future__ import annotations
 
@@ -40,3 +40,20 @@ def test_rows_over_several_steps_bring_their_own_discounts(name: str) -> None:
         factor = (0.5 if discounts is None else discounts) * (1 - plain.terminations)
         expected = plain.rewards.unsqueeze(1) + factor.unsqueeze(1) * values
         torch.testing.assert_close(target(batch), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "dqn"])
+def test_the_actor_sees_the_critics_of_the_same_update(name: str) -> None:
+    algorithm, order = make(name, batch_size=16), []
+    plain = algorithm.minimize
+
+    def minimize(network: str, batch: Batch, noise: Any) -> Any:
+        order.append(network)
+        return plain(network, batch, noise)
+
+    algorithm.minimize = minimize
+    while "actor" not in order:  # TD3 waits for it
+        order.clear()
+        algorithm.update(random_batch())
+    assert order == list(algorithm.losses)
+    assert order[:2] == ["critic", "actor"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from tests.parity import harness, sb3
 
 pytestmark = pytest.mark.parity
@@ -21,6 +22,8 @@ def pair() -> tuple[Any, Any]:
     theirs = sb3.make_theirs(
         TD3, tau=0.1, policy_delay=2, target_policy_noise=0.4, target_noise_clip=0.5
     )
+    with torch.no_grad():  # so that noise takes some actions over the bound
+        theirs.actor_target.mu[-2].bias += torch.tensor([1.0, -1.0])
     ours = sb3.make_ours("td3", theirs, tau=0.1, policy_delay=2, policy_noise=0.4, noise_clip=0.5)
     return ours, theirs
 
