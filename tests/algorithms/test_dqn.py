@@ -18,7 +18,7 @@ from tests.algorithms.online import (
 )
 
 from rl_training.algorithms.dqn import DQN, DQNConfig, critic_loss, dqn_critic_loss, dqn_loss
-from rl_training.algorithms.stepping import clipped
+from rl_training.algorithms.stepping import FusedAdam
 from rl_training.config import ConfigError
 from rl_training.data import Batch
 from rl_training.models import DuelingMLP
@@ -174,15 +174,25 @@ def test_the_gradient_norm_is_bounded(largest: float | None) -> None:
         torch.testing.assert_close(parameter, start - factor * gradient, atol=1e-6, rtol=1e-4)
 
 
-def test_clipping_is_torchs() -> None:
-    gradients = tuple(torch.randn(shape) for shape in ((4, 3), (3,), (2, 1, 5)))
-    for largest in (0.5, 100.0):
-        parameters = [torch.nn.Parameter(torch.zeros_like(gradient)) for gradient in gradients]
-        for parameter, gradient in zip(parameters, gradients, strict=True):
+@pytest.mark.parametrize("largest", [0.5, 100.0])
+def test_adam_clips_like_torch(largest: float) -> None:
+    """Adam hides the scale of its first gradient; its moments do not."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = ((4, 3), (3,), (2, 1, 5))
+    ours, theirs = ([torch.nn.Parameter(torch.ones(shape)) for shape in shapes] for _ in range(2))
+    fast, plain = FusedAdam(ours, 1e-2), torch.optim.Adam(theirs, lr=1e-2)
+    for _ in range(3):
+        gradients = tuple(torch.randn(shape, generator=generator) for shape in shapes)
+        for parameter, gradient in zip(theirs, gradients, strict=True):
             parameter.grad = gradient.clone()
-        torch.nn.utils.clip_grad_norm_(parameters, largest)
-        for found, parameter in zip(clipped(gradients, largest), parameters, strict=True):
-            torch.testing.assert_close(found, parameter.grad)
+        norm = torch.nn.utils.clip_grad_norm_(theirs, largest).item()
+        assert (norm > largest) == (largest == 0.5)
+        plain.step()
+        fast.apply(gradients, largest)
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b)
+        for moment in ("exp_avg", "exp_avg_sq"):
+            torch.testing.assert_close(fast.state[a][moment], plain.state[b][moment])
 
 
 # -- priorities -----------------------------------------------------------------------------------------
