@@ -279,3 +279,10 @@ def test_offline_runs_have_no_replay(pendulum_config: Any, capsys: Any) -> None:
     run_dir = train(pendulum_config()).run_dir
     assert main(["data", "collect", "--from-run", str(run_dir), "-o", "x.npz"]) == 2
     assert "holds no replay" in capsys.readouterr().err
+
+
+def test_a_run_without_updates_still_reports_what_it_collected(config: Any) -> None:
+    result = train(config(algo_kwargs={"learning_starts": 1_000}, log_interval=1_000))
+    assert result.metrics["rollout/episodes"] == 90 // 17
+    rows = (result.run_dir / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(row)["step"] for row in rows if "rollout/episodes" in row] == [90]

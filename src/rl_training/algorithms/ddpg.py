@@ -29,8 +29,8 @@ class DDPGConfig(ActorCriticConfig):
     hidden_sizes: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = option(
         (400, 300), "width of each hidden layer"
     )
+    learning_rate: float = option(1e-3, "Adam's learning rate", gt=0)
     actor_learning_rate: float | None = option(1e-4, "the actor's own rate", gt=0)
-    critic_learning_rate: float | None = option(1e-3, "the critic's own rate", gt=0)
     tau: float = option(0.001, "share of the online network in each target update", gt=0, le=1)
     exploration_noise: float = option(
         0.1, "standard deviation of the noise on collected actions, in units of their range", ge=0

@@ -110,8 +110,10 @@ class DQNAlgorithm(Algorithm[DQNConfig]):
         fallen = min(1.0, progress / config.exploration_fraction)
         epsilon = config.epsilon_start + fallen * (config.epsilon_end - config.epsilon_start)
         at_random = rng.random(len(obs)) < epsilon
-        actions = rng.integers(self.spec.action_dim, size=len(obs))
-        return actions if at_random.all() else np.where(at_random, actions, self.best_actions(obs))
+        actions = self.best_actions(obs)
+        if at_random.any():
+            actions[at_random] = rng.integers(self.spec.action_dim, size=int(at_random.sum()))
+        return actions
 
 
 DQN = DQNAlgorithm

@@ -33,7 +33,7 @@ from rl_training.algorithms.targets import (
 from rl_training.config import option
 from rl_training.data.batch import Batch
 from rl_training.data.replay_config import replay_options
-from rl_training.models import EnsembleMLP, SquashedGaussianActor
+from rl_training.models import EnsembleMLP, Init, SquashedGaussianActor
 from rl_training.spec import ProblemSpec
 
 
@@ -115,9 +115,11 @@ class REDQAlgorithm(Algorithm[REDQConfig]):
     replay = replay_options(learning_starts=5_000, gradient_updates_per_step=20)
 
     def build(self, spec: ProblemSpec, config: REDQConfig) -> None:
-        sizes = config.hidden_sizes
-        self.actor = SquashedGaussianActor(spec.obs_dim, spec.action_dim, sizes)
-        self.critic: Any = EnsembleMLP(config.num_critics, spec.obs_dim + spec.action_dim, sizes)
+        sizes, init = config.hidden_sizes, Init(xavier=True)
+        self.actor = SquashedGaussianActor(spec.obs_dim, spec.action_dim, sizes, init=init)
+        self.critic: Any = EnsembleMLP(
+            config.num_critics, spec.obs_dim + spec.action_dim, sizes, init=init
+        )
         self.target_critic = target_of(self.critic)
         self.temperature = new_temperature(self)
 

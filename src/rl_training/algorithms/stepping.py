@@ -35,22 +35,29 @@ class FusedAdam(torch.optim.Adam):
 
     def __init__(self, parameters: Iterable[Tensor], lr: float) -> None:
         super().__init__(parameters, lr=lr, fused=True)
+        self._steps: Tensor | None = None
+        self._states: tuple[list[Tensor], ...] = ()
 
     @torch.no_grad()
-    def apply(self, gradients: tuple[Tensor, ...]) -> None:
-        """One step; the gradients are in the order of the parameters."""
+    def apply(self, gradients: tuple[Tensor, ...], max_norm: float | None = None) -> None:
+        """One step; the gradients are in the order of the parameters.
+
+        With `max_norm` they are scaled down together to this norm if theirs is larger; nobody waits
+        to know whether it is.
+        """
         (group,) = self.param_groups
         parameters = group["params"]
-        states = [self.state[parameter] or self._begin(parameter) for parameter in parameters]
-        steps = [state["step"] for state in states]
-        torch._foreach_add_(steps, 1)
+        if self._steps is None or self.state[parameters[0]].get("step") is not self._states[2][0]:
+            self._gather(parameters)
+        assert self._steps is not None
+        self._steps.add_(1)
         torch._fused_adam_(
             parameters,
             gradients,
-            [state["exp_avg"] for state in states],
-            [state["exp_avg_sq"] for state in states],
+            self._states[0],
+            self._states[1],
             [],
-            steps,
+            self._states[2],
             lr=group["lr"],
             beta1=group["betas"][0],
             beta2=group["betas"][1],
@@ -58,6 +65,17 @@ class FusedAdam(torch.optim.Adam):
             eps=group["eps"],
             amsgrad=False,
             maximize=False,
+            grad_scale=None if max_norm is None else _excess(gradients, max_norm),
+        )
+
+    def _gather(self, parameters: list[Tensor]) -> None:
+        """New or loaded states as lists; counts of steps become views of one tensor."""
+        states = [self.state[parameter] or self._begin(parameter) for parameter in parameters]
+        self._steps = torch.stack([state["step"] for state in states])
+        for state, step in zip(states, self._steps.unbind(), strict=True):
+            state["step"] = step
+        self._states = tuple(
+            [state[key] for state in states] for key in ("exp_avg", "exp_avg_sq", "step")
         )
 
     def _begin(self, parameter: Tensor) -> dict[str, Tensor]:
@@ -69,11 +87,10 @@ class FusedAdam(torch.optim.Adam):
         return self.state[parameter]
 
 
-def clipped(gradients: tuple[Tensor, ...], largest: float) -> tuple[Tensor, ...]:
-    """Scaled down together to this norm if theirs is larger; nobody waits to know whether it is."""
+def _excess(gradients: tuple[Tensor, ...], max_norm: float) -> Tensor:
+    """By how much the norm of all gradients together is too large; at least 1."""
     norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-    factor = (largest / (norm + 1e-6)).clamp_max(1.0)
-    return torch._foreach_mul(gradients, factor)
+    return (norm / max_norm).clamp_min_(1.0)
 
 
 class EagerStepper:
@@ -84,15 +101,15 @@ class EagerStepper:
         parameters = algorithm.parameters_of(name)
         # grad() in these inputs alone skips the weight gradients of a critic that only relays
         gradients = torch.autograd.grad(terms[f"{name}_loss"], parameters)
-        largest = getattr(algorithm.config, "max_grad_norm", None)
-        if largest is not None:
-            gradients = clipped(gradients, largest)
+        max_norm = getattr(algorithm.config, "max_grad_norm", None)
         optimizer = algorithm.optimizers[name]
         if isinstance(optimizer, FusedAdam):
-            optimizer.apply(gradients)
+            optimizer.apply(gradients, max_norm)
         else:  # of an algorithm with a `build_optimizer` of its own
             for parameter, gradient in zip(parameters, gradients, strict=True):
                 parameter.grad = gradient
+            if max_norm is not None:
+                torch.nn.utils.clip_grad_norm_(parameters, max_norm)
             optimizer.step()
         return {key: value.detach() for key, value in terms.items()}
 

@@ -137,12 +137,14 @@ def make_vector_env(
     asynchronous: bool = False,
     autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     episode_seed: int | None = None,
+    copy: bool = True,
 ) -> VectorEnv[Any, Any, Any]:
     """`num_envs` copies side by side, in this process or in one process each.
 
     In gymnasium's default NEXT_STEP mode the step after an episode's end only resets: its action is
     ignored and it is no transition. In SAME_STEP mode the last observation is in `info["final_obs"]`.
-    With `episode_seed` every episode is seeded from it by its number (`SeededEpisodes`).
+    With `episode_seed` every episode is seeded from it by its number (`SeededEpisodes`). Without `copy`
+    observations hold until the next step only.
     """
     if num_envs < 1:
         raise ConfigError([Problem(("num_envs",), f"must be >= 1, got {num_envs}")])
@@ -151,8 +153,8 @@ def make_vector_env(
         for index in range(num_envs)
     ]
     if asynchronous:
-        return AsyncVectorEnv(makers, autoreset_mode=autoreset_mode)
-    return SyncVectorEnv(makers, autoreset_mode=autoreset_mode)
+        return AsyncVectorEnv(makers, copy=copy, autoreset_mode=autoreset_mode)
+    return SyncVectorEnv(makers, copy=copy, autoreset_mode=autoreset_mode)
 
 
 def _make_member(

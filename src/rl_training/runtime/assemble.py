@@ -175,6 +175,7 @@ def _experience(config: TrainConfig, data: TrainingData, algorithm: Algorithm[An
         asynchronous=replay.vector_env == "async",
         autoreset_mode=AutoresetMode.SAME_STEP,
         episode_seed=stream_seed(config.seed, "environment"),
+        copy=False,
     )
     return Online(
         Collector(envs, data.spec, buffer, config.env_id),

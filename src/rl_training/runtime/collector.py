@@ -37,14 +37,11 @@ class Episodes:
     lengths: NDArray[np.int64]
     ended: list[tuple[float, int]] = field(default_factory=list)
 
-    def add(self, env_ids: NDArray[np.int64], rewards: Any, ends: NDArray[np.bool_]) -> None:
-        self.returns[env_ids] += rewards
-        self.lengths[env_ids] += 1
-        if ends.any():
-            for env_id in env_ids[ends]:
-                self.ended.append((float(self.returns[env_id]), int(self.lengths[env_id])))
-            self.returns[env_ids[ends]] = 0
-            self.lengths[env_ids[ends]] = 0
+    def end(self, env_ids: NDArray[np.int64]) -> None:
+        for env_id in env_ids:
+            self.ended.append((float(self.returns[env_id]), int(self.lengths[env_id])))
+        self.returns[env_ids] = 0
+        self.lengths[env_ids] = 0
 
     def report(self) -> dict[str, float]:
         """Means over the episodes that ended since the last report."""
@@ -73,6 +70,7 @@ class Collector:
         self.mode = AutoresetMode(envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
         self._scaler = ActionScaler(spec)
         self._everyone = np.arange(self.num_envs)
+        self._rows = buffer.new_rows(self.num_envs)
         self._resetting = np.zeros(self.num_envs, np.bool_)  # NEXT_STEP: this step is no transition
         self._obs: Observations | None = None
         self.episodes = Episodes(np.zeros(self.num_envs), np.zeros(self.num_envs, np.int64))
@@ -99,30 +97,34 @@ class Collector:
         except RunError as error:
             raise CollectError(str(error)) from error.__cause__
         ended = terminated | truncated
+        some_ended = bool(ended.any())
         following = np.array(after, np.float32)
         last = following
-        if self.mode is AutoresetMode.SAME_STEP and ended.any():
+        if some_ended and self.mode is AutoresetMode.SAME_STEP:
             last = following.copy()
             for index in np.flatnonzero(ended):
                 last[index] = infos["final_obs"][index]
-        rows = self.buffer.new_rows(self.num_envs)
-        layout = self.buffer.layout
+        rows, layout = self._rows, self.buffer.layout
         rows[:, layout.obs] = obs
         rows[:, layout.actions] = actions if actions.ndim == 2 else actions[:, None]
         rows[:, layout.next_obs] = last
         rows[:, layout.reward] = rewards
         rows[:, layout.termination] = terminated
-        rows[:, layout.truncation] = truncated & ~terminated
+        rows[:, layout.truncation] = truncated > terminated
         stepped = self._everyone
-        if self._resetting.any():
+        if self.mode is AutoresetMode.NEXT_STEP:
             stepped = np.flatnonzero(~self._resetting)
             rows = rows[stepped]
         # a sum is finite only if every entry is, at a fifth of the cost of looking at each
         if not math.isfinite(rows.sum()):
             self._refuse_nonfinite(rows, stepped)
         self.buffer.add_rows(rows, stepped)
-        self._remember(env_actions, rewards, ended, stepped)
-        self._obs = self._reset_ended(following, ended)
+        self._remember(env_actions, rewards, stepped)
+        self._obs = following
+        if some_ended:
+            self._end_episodes(ended, stepped)
+        else:
+            self._resetting = ended
         return len(stepped)
 
     def _step(self, actions: NDArray[Any]) -> Any:
@@ -138,27 +140,27 @@ class Collector:
                 raise RunError(f"{self.env_id}: the process of environment {dead[0]} died ({code})")
         return self.envs.step_wait()
 
-    def _remember(
-        self,
-        actions: NDArray[Any],
-        rewards: Any,
-        ended: NDArray[np.bool_],
-        stepped: NDArray[np.int64],
-    ) -> None:
-        self.episodes.add(stepped, rewards[stepped], ended[stepped])
-        for index in stepped:
+    def _remember(self, actions: NDArray[Any], rewards: Any, stepped: NDArray[np.int64]) -> None:
+        if stepped is self._everyone:
+            self.episodes.returns += rewards
+            self.episodes.lengths += 1
+        else:
+            self.episodes.returns[stepped] += rewards[stepped]
+            self.episodes.lengths[stepped] += 1
+        for index in stepped.tolist():
             self._actions[index].append(actions[index])
-            if ended[index]:
-                self._actions[index] = []
-                self._numbers[index] += 1
 
-    def _reset_ended(self, obs: Observations, ended: NDArray[np.bool_]) -> Observations:
-        if self.mode is AutoresetMode.NEXT_STEP:
-            self._resetting = ended & ~self._resetting
-        elif self.mode is AutoresetMode.DISABLED and ended.any():
+    def _end_episodes(self, ended: NDArray[np.bool_], stepped: NDArray[np.int64]) -> None:
+        over = stepped[ended[stepped]]
+        self.episodes.end(over)
+        for index in over.tolist():
+            self._actions[index] = []
+            self._numbers[index] += 1
+        self._resetting = ended
+        if self.mode is AutoresetMode.DISABLED:
             with naming_the_env(self.env_id):
-                return np.array(self.envs.reset(options={"reset_mask": ended})[0], np.float32)
-        return obs
+                first, _ = self.envs.reset(options={"reset_mask": ended})
+            self._obs = np.array(first, np.float32)
 
     def _refuse_nonfinite(self, rows: Rows, stepped: NDArray[np.int64]) -> None:
         layout = self.buffer.layout

@@ -17,6 +17,7 @@ from rl_training.runtime.callbacks import Callback, CallbackList
 from rl_training.runtime.checkpointing import (
     STEP_PREFIX,
     Checkpoint,
+    drop_older_replays,
     find_checkpoint,
     point,
     read_step,
@@ -110,6 +111,7 @@ class Run:
             checkpoints = self.state.run_dir / "checkpoints"
             self.save(checkpoints / f"{STEP_PREFIX}{step}", trainer.callbacks, writer.position())
             point(checkpoints, "last", step)
+            drop_older_replays(checkpoints)
             raise RunError(
                 f"{error}\nthe run up to step {step} is saved; "
                 f"to go on: rl-training resume {self.state.run_dir}"
