@@ -31,6 +31,7 @@ from rl_training.api import managed
 from rl_training.cli.main import app, main
 from rl_training.config import Options, parse_yaml
 from rl_training.data import Batch, DatasetConfig
+from rl_training.data.bridge_config import BridgeConfig, RatioSchedule
 from rl_training.data.builtin import BUILTIN, load_builtin
 from rl_training.data.dataset_config import DatasetMixPart
 from rl_training.data.field_names import SPELLINGS
@@ -207,10 +208,10 @@ def defaults(group: type[Options], prefix: str = "") -> dict[str, Any]:
     }
 
 
-def own_replay_defaults(spec: AlgorithmSpec) -> dict[str, Any]:
-    """Options of collecting whose default is this algorithm's own."""
-    shared = defaults(ReplayConfig)
-    own = defaults(spec.algorithm.replay)
+def own_shared_defaults(spec: AlgorithmSpec) -> dict[str, Any]:
+    """Options of collecting and of going on online whose default is this algorithm's own."""
+    shared = {**defaults(ReplayConfig), **defaults(BridgeConfig)}
+    own = {**defaults(spec.algorithm.replay), **defaults(spec.algorithm.bridge)}
     return {name: value for name, value in own.items() if value != shared[name]}
 
 
@@ -219,13 +220,15 @@ OPTIONS: dict[str, Mapping[str, Any]] = {
         **defaults(TrainConfig),
         **defaults(ControlsConfig),
         **defaults(ReplayConfig),
+        **defaults(BridgeConfig),
+        **defaults(RatioSchedule, "offline_batch_ratio."),
         **defaults(EarlyStoppingConfig, "early_stopping."),
         **defaults(ScheduleConfig, "learning_rate_schedule."),
         **defaults(RewardTransformConfig, "wrappers.reward."),
     },
     "data.md": {**defaults(DatasetConfig), **defaults(DatasetMixPart)},
     **{
-        f"algorithms/{name}.md": {**defaults(spec.config), **own_replay_defaults(spec)}
+        f"algorithms/{name}.md": {**defaults(spec.config), **own_shared_defaults(spec)}
         for name, spec in ALGORITHMS.items()
     },
 }
@@ -346,16 +349,24 @@ def test_quickstart_lists_every_extra() -> None:
 # -- the demo ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("td3_bc", "code"), [([-200, -250, -300], 0), ([-200, -250, -450], 1)])
-def test_demo_fails_unless_td3_bc_wins_on_every_seed(
-    td3_bc: list[float], code: int, monkeypatch: pytest.MonkeyPatch, capsys: Any
+@pytest.mark.parametrize(
+    ("td3_bc", "rlpd", "code"),
+    [([-200, -250, -300], -180, 0), ([-200, -250, -450], -180, 1), ([-200, -250, -300], -900, 1)],
+)
+def test_demo_fails_unless_td3_bc_and_rlpd_win(
+    td3_bc: list[float], rlpd: float, code: int, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     specification = importlib.util.spec_from_file_location("demo", ROOT / "examples" / "demo.py")
     assert specification is not None
     assert specification.loader is not None
     demo = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(demo)
-    returns = {"td3_bc/pendulum": td3_bc, "bc/pendulum": [-400.0] * 3}
+    returns = {
+        "td3_bc/pendulum": td3_bc,
+        "bc/pendulum": [-400.0] * 3,
+        "rlpd/pendulum": [rlpd],
+        "sac/pendulum": [-800.0],
+    }
     scores = {
         config: [demo.Score(config, seed, value, Path("run")) for seed, value in enumerate(values)]
         for config, values in returns.items()
@@ -363,4 +374,6 @@ def test_demo_fails_unless_td3_bc_wins_on_every_seed(
     monkeypatch.setattr(demo, "run_all", lambda _: scores)
     monkeypatch.setattr(sys, "argv", ["demo.py"])
     assert demo.main() == code
-    assert "TD3+BC" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "TD3+BC" in printed
+    assert "RLPD" in printed

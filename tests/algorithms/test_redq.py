@@ -23,6 +23,7 @@ from rl_training.algorithms.redq import (
     redq_critic_loss,
     redq_loss,
 )
+from rl_training.algorithms.soft import random_subset
 from rl_training.config import ConfigError
 from rl_training.data import Batch
 from rl_training.models import EnsembleMLP
@@ -55,9 +56,9 @@ def test_chosen_members_are_those_of_the_whole_ensemble() -> None:
 def test_the_subset_is_uniform_over_pairs() -> None:
     """The mean over draws of the least of two nears that over all pairs."""
     algorithm = make("redq", num_critics=5, subset_size=2)
-    batch, total, rounds = random_batch(rows=1), torch.zeros(2), 4000
+    total, rounds = torch.zeros(2), 4000
     for _ in range(rounds):
-        subset = algorithm._critic_noise(batch)["subset"]
+        subset = random_subset(algorithm)
         assert len(set(subset.tolist())) == 2
         total += TARGET_Q[subset].amin(0)
     assert (total / rounds).tolist() == pytest.approx([4.0, 0.8], abs=0.06)

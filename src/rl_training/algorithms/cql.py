@@ -32,6 +32,7 @@ from rl_training.algorithms.targets import (
 )
 from rl_training.config import option
 from rl_training.data.batch import Batch
+from rl_training.data.replay_config import replay_options
 from rl_training.models import MLP, GreedyActor, LearnedScale, MLPSACModel, pick
 from rl_training.spec import ProblemSpec
 
@@ -179,7 +180,7 @@ def temperature_loss(nets: CQLAlgorithm, batch: Batch, noise: Noise, config: CQL
     )
 
 
-@register("cql", action_kinds=("continuous", "discrete"))
+@register("cql", regimes=("offline", "offline_to_online"), action_kinds=("continuous", "discrete"))
 class CQLAlgorithm(Algorithm[CQLConfig]):
     losses = {
         "multiplier": multiplier_loss,
@@ -187,6 +188,7 @@ class CQLAlgorithm(Algorithm[CQLConfig]):
         "actor": actor_loss,
         "temperature": temperature_loss,
     }
+    replay = replay_options(learning_starts=0)
     continuous_options = (
         frozenset(CQLConfig.model_fields)
         - frozenset(AlgorithmConfig.model_fields)

@@ -20,8 +20,8 @@ from rl_training.algorithms.registry import register
 from rl_training.algorithms.soft import (
     SoftConfig,
     critic_inputs,
+    joint_update_step,
     new_temperature,
-    policy_step,
     wanted_entropy,
 )
 from rl_training.algorithms.targets import (
@@ -124,18 +124,7 @@ class REDQAlgorithm(Algorithm[REDQConfig]):
         self.temperature = new_temperature(self)
 
     def update_step(self, batch: Batch) -> Terms:
-        terms: Terms = {}
-        for part in batch.parts(self.updates_in(batch)):
-            terms = self.minimize("critic", part, self._critic_noise(part))
-            self.track_targets(self.config.tau)
-        return terms | policy_step(self, part, {"policy": self.standard_normal(part.actions)})
-
-    def _critic_noise(self, batch: Batch) -> Noise:
-        members = torch.randperm(
-            self.config.num_critics, generator=self.generator, device=self.device
-        )
-        subset = members[: self.config.subset_size]
-        return {"next": self.standard_normal(batch.actions), "subset": subset}
+        return joint_update_step(self, batch)
 
 
 REDQ = REDQAlgorithm

@@ -45,7 +45,11 @@ def config(
     loaded = load_config(name, parse_assignments(overrides or []))
     values = loaded.as_dict()
     built = loaded.groups._asdict()
-    groups = [built[name].model_dump(mode="json") for name in group_classes(loaded.spec)]
+    groups = [
+        built[name].model_dump(mode="json")
+        for name in group_classes(loaded.spec)
+        if loaded.regime != "offline" or name not in ("replay", "bridge")
+    ]
     values["algo_kwargs"] = {key: value for group in groups for key, value in group.items()}
     say(dump_yaml(values).rstrip())
 
