@@ -11,6 +11,7 @@ with other settings than it would be now.
 from __future__ import annotations
 
 import argparse
+import copy
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -166,7 +167,7 @@ def train_sb3(settings: dict[str, Any], log: Path) -> Act:
     from stable_baselines3.common.monitor import Monitor
     from stable_baselines3.common.noise import NormalActionNoise
 
-    options = dict(settings)
+    options = copy.deepcopy(settings)  # the policy's are changed in place
     name = options.pop("algo").upper()
     library = sb3_contrib if name == "TQC" else stable_baselines3
     log.parent.mkdir(parents=True, exist_ok=True)
