@@ -78,7 +78,9 @@ def mean_and_deviation(results: Sequence[Result | None]) -> str:
     returns = [result["return_mean"] for result in results if result is not None]
     if not returns:
         return "not run"
-    text = f"{statistics.mean(returns):.1f} ± {statistics.pstdev(returns):.1f}"
+    text = f"{statistics.mean(returns):.1f}"
+    if len(returns) > 1:
+        text += f" ± {statistics.pstdev(returns):.1f}"
     return text if len(returns) == len(results) else f"{text} ({len(returns)} of {len(results)})"
 
 

@@ -230,8 +230,8 @@ def page_text(results: dict[Cell, Result], output: Path, seeds: Sequence[int]) -
     def by_seed(library: str, task: str) -> str:
         if not in_library(library, task):
             return "—"
-        scores = [None if r is None else r["return_mean"] for r in found(library, task)]
-        return ", ".join("not run" if score is None else f"{score:.0f}" for score in scores)
+        scores = [None if r is None else f"{r['return_mean']:.1f}" for r in found(library, task)]
+        return ", ".join(score or "not run" for score in scores) if any(scores) else "not run"
 
     rows = []
     for task in TASKS:
