@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from rl_training.models import MLP, DuelingMLP, EnsembleMLP, passes
-from rl_training.models.nodes import recording
+from rl_training.models.nodes import Tape
 
 CLOSE = {"rtol": 1e-6, "atol": 1e-6}
 
@@ -31,13 +31,18 @@ def name_of_node(values: Tensor) -> str:
     return "" if values.grad_fn is None else values.grad_fn.name()
 
 
+@torch.no_grad()
+def gradients_of(tape: Tape, loss: Tensor) -> list[Tensor | None]:
+    return tape.gradients(loss)
+
+
 def on_tape(
     network: nn.Module, loss: Callable[[], Tensor], others: list[Tensor] | None = None
 ) -> list[Tensor | None]:
     """Gradients in the network's parameters and in further tensors."""
-    with recording([*network.parameters(), *(others or [])]) as tape:
+    with Tape([*network.parameters(), *(others or [])]) as tape:
         value = loss()
-    return tape.gradients(value)
+    return gradients_of(tape, value)
 
 
 def plainly(network: nn.Module, loss: Callable[[], Tensor]) -> tuple[Tensor, ...]:
@@ -107,11 +112,11 @@ def test_values_and_gradients_are_those_of_the_layers(
     slopes = torch.randn_like(plain_values)
     expected = torch.autograd.grad(plain_values, wanted, slopes)
     with chunks_of(chunk):
-        with recording(wanted) as tape:
+        with Tape(wanted) as tape:
             values = evaluate(start if trained else start * 1)
             loss = (values * slopes).sum()
         assert values.is_leaf == trained
-        found = tape.gradients(loss)
+        found = gradients_of(tape, loss)
         if role != "member":
             with torch.no_grad():
                 assert torch.equal(network(start), values)
@@ -185,23 +190,23 @@ def test_a_network_that_is_not_trained_only_relays() -> None:
     def loss() -> Tensor:
         return critic(torch.cat([obs, actor(obs).tanh()], 1)).amin(0).mean()
 
-    with recording(list(actor.parameters())) as tape:
+    with Tape(list(actor.parameters())) as tape:
         assert not critic(torch.randn(6, 5)).requires_grad
         value = loss()
     with torch.no_grad():
         for parameter in critic.parameters():
             parameter.grad = None
-    assert_same(tape.gradients(value), plainly(actor, loss))
+    assert_same(gradients_of(tape, value), plainly(actor, loss))
     assert all(parameter.grad is None for parameter in critic.parameters())
 
 
 def test_an_input_changed_before_the_gradient_is_noticed() -> None:
     network, x = EnsembleMLP(2, 4, (8,)), torch.randn(6, 4)
-    with recording(list(network.parameters())) as tape:
+    with Tape(list(network.parameters())) as tape:
         loss = network(x).sum()
     x.add_(1)
     with pytest.raises(RuntimeError, match="changed in place"):
-        tape.gradients(loss)
+        gradients_of(tape, loss)
 
 
 @pytest.mark.parametrize("trained", ["network", "factor"])
@@ -222,7 +227,7 @@ def test_a_loss_may_hold_a_derivative(trained: str) -> None:
 
 def test_no_tape_records_after_a_loss_failed() -> None:
     network, x = MLP(4, (8,), 2), torch.randn(6, 4)
-    with pytest.raises(ZeroDivisionError), recording(list(network.parameters())):
+    with pytest.raises(ZeroDivisionError), Tape(list(network.parameters())):
         _ = 1 / 0
     assert not network(x).is_leaf
     network(x).sum().backward()
@@ -233,7 +238,7 @@ def test_copies_and_borrowed_parameters_are_told_apart() -> None:
     torch.manual_seed(0)
     network, x = MLP(4, (8,), 2), torch.randn(6, 4)
     twin = copy.deepcopy(network)
-    with recording(list(network.parameters())):
+    with Tape(list(network.parameters())):
         assert not twin(x).requires_grad
     with torch.no_grad():
         twin.layers[0].weight.zero_()
@@ -255,7 +260,7 @@ def test_what_cannot_go_by_hand_goes_layer_by_layer() -> None:
     leaf = x.clone().requires_grad_()
     (slopes_expected,) = torch.autograd.grad(network(leaf).sum(), leaf)
     half = EnsembleMLP(2, 4, (8,)).bfloat16()
-    with recording([*network.parameters(), *half.parameters()]):
+    with Tape([*network.parameters(), *half.parameters()]):
         assert network(x).is_leaf
         with torch.autocast("cpu", torch.bfloat16):
             assert not network(x).is_leaf

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rl_training.data.batch import Batch
-from rl_training.models.nodes import recording
+from rl_training.models.nodes import Tape
 
 if TYPE_CHECKING:
     from rl_training.algorithms.base import Algorithm
@@ -40,11 +40,10 @@ class FusedAdam(torch.optim.Adam):
         self._steps: Tensor | None = None
         self._states: tuple[list[Tensor], ...] = ()
 
-    @torch.no_grad()
     def apply(self, gradients: list[Tensor], max_norm: float | None = None) -> None:
         """One step; the gradients are in the order of the parameters.
 
-        With `max_norm` they are scaled down together to this norm if theirs is larger.
+        Call it without gradients enabled. With `max_norm` they are scaled down together to this norm if theirs is larger.
         """
         (group,) = self.param_groups
         parameters = group["params"]
@@ -117,20 +116,25 @@ class EagerStepper:
 
     def minimize(self, algorithm: Algorithm[Any], name: str, batch: Batch, noise: Noise) -> Terms:
         parameters = algorithm.parameters_of(name)
-        with recording(parameters) as tape:
+        with Tape(parameters) as tape:
             terms = algorithm.losses[name](algorithm, batch, noise, algorithm.config)
-        gradients = _all_found(algorithm, name, tape.gradients(terms[f"{name}_loss"]))
+        with torch.no_grad():
+            gradients = _all_found(algorithm, name, tape.gradients(terms[f"{name}_loss"]))
+            self._step(algorithm, name, gradients)
+        return {key: value.detach() for key, value in terms.items()}
+
+    def _step(self, algorithm: Algorithm[Any], name: str, gradients: list[Tensor]) -> None:
         max_norm = getattr(algorithm.config, "max_grad_norm", None)
         optimizer = algorithm.optimizers[name]
         if isinstance(optimizer, FusedAdam):
             optimizer.apply(gradients, max_norm)
         else:  # of an algorithm with a `build_optimizer` of its own
+            parameters = algorithm.parameters_of(name)
             for parameter, gradient in zip(parameters, gradients, strict=True):
                 parameter.grad = gradient
             if max_norm is not None:
                 torch.nn.utils.clip_grad_norm_(parameters, max_norm)
             optimizer.step()
-        return {key: value.detach() for key, value in terms.items()}
 
     @torch.no_grad()
     def track(self, algorithm: Algorithm[Any], tau: float) -> None:

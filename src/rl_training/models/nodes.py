@@ -11,8 +11,7 @@ Everywhere else, and for whatever is unusual, networks go layer by layer.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -28,16 +27,6 @@ class _Current(threading.local):
 
 
 _current = _Current()
-
-
-@contextmanager
-def recording(parameters: Sequence[Tensor]) -> Iterator[Tape]:
-    """A tape for a loss that trains these parameters and is computed inside."""
-    before, _current.tape = _current.tape, Tape(parameters)
-    try:
-        yield _current.tape
-    finally:
-        _current.tape = before
 
 
 def evaluate(layout: Layout, x: Tensor, parameters: Sequence[Tensor]) -> Tensor:
@@ -93,12 +82,20 @@ class _Record(NamedTuple):
 
 
 class Tape:
-    """The evaluations of the networks that one loss trains, on their way to its gradients."""
+    """Records, as a context, the networks of a loss that trains these parameters."""
 
     def __init__(self, parameters: Sequence[Tensor]) -> None:
         self._parameters = parameters
         self._positions = {id(value): position for position, value in enumerate(parameters)}
         self._records: list[_Record] = []
+        self._outer: Tape | None = None
+
+    def __enter__(self) -> Tape:
+        self._outer, _current.tape = _current.tape, self
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        _current.tape = self._outer
 
     def trains(self, parameters: Sequence[Tensor]) -> bool | None:
         """Whether these are trained, all or none; None if it is neither, or not known."""
@@ -125,7 +122,10 @@ class Tape:
         return output
 
     def gradients(self, loss: Tensor) -> list[Tensor | None]:
-        """Of the loss in every parameter of this tape; None in those that have no part in it."""
+        """Of the loss in every parameter of this tape; None in those that have no part in it.
+
+        Call it without gradients enabled.
+        """
         if loss.numel() != 1:
             raise RuntimeError(f"a loss is one number, but this has shape {tuple(loss.shape)}")
         # Parameters are asked for too: a loss may use them itself, or go layer by layer.
@@ -140,10 +140,9 @@ class Tape:
             accumulate_grad=False,
         )
         gradients: list[Tensor | None] = list(found[len(self._records) :])
-        with torch.no_grad():
-            for record, slope in zip(self._records, found, strict=False):
-                if slope is not None:
-                    self._add(gradients, record, slope)
+        for record, slope in zip(self._records, found, strict=False):
+            if slope is not None:
+                self._add(gradients, record, slope)
         return gradients
 
     def _add(self, gradients: list[Tensor | None], record: _Record, slope: Tensor) -> None:
