@@ -24,9 +24,10 @@ check: $(VENV)/.installed-dev
 slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 2 -m slow
 
-# In an environment of its own: d3rlpy brings many packages. Without it the tests would only skip.
+# In an environment of its own: the other libraries bring many packages. Without them the tests
+# would only skip.
 parity: .venv-parity/.installed
-	.venv-parity/bin/python -c "import d3rlpy"
+	.venv-parity/bin/python -c "import d3rlpy, sb3_contrib, stable_baselines3"
 	.venv-parity/bin/python -m pytest tests/parity -m parity
 
 docs: $(VENV)/.installed-dev

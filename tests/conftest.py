@@ -78,7 +78,13 @@ ConfigMaker = Callable[..., TrainConfig]
 
 
 def collects(algo: str) -> bool:
+    """Whether it learns from what it collects alone."""
     return get_algorithm_spec(algo).regimes == ("online",)
+
+
+def bridges(algo: str) -> bool:
+    """Whether it always goes from logged data to collecting."""
+    return get_algorithm_spec(algo).regimes == ("offline_to_online",)
 
 
 def own_env(algo: str) -> str:
@@ -92,6 +98,9 @@ def small_config(tmp_path: Path, log_file: Path) -> ConfigMaker:
 
     def make(algo: str = "td3_bc", **changes: Any) -> TrainConfig:
         source: dict[str, Any] = {"dataset_kind": "npz", "dataset_path": str(log_file)}
+        if bridges(algo):
+            source |= {"learning_starts": 10}
+            changes = {"env_id": own_env(algo), "eval_episodes": 0, **changes}
         if collects(algo):
             source = {"learning_starts": 10}
             changes = {"env_id": own_env(algo), "eval_episodes": 0, **changes}
@@ -121,7 +130,9 @@ def pendulum_config(tmp_path: Path) -> ConfigMaker:
     def make(algo: str = "td3_bc", **changes: Any) -> TrainConfig:
         source: dict[str, Any] = {"dataset_kind": "random", "dataset_size": 300}
         if collects(algo):
-            source = {"learning_starts": 9, "train_frequency": 1, "gradient_updates_per_step": 1}
+            source = {"learning_starts": 9, "gradient_updates_per_step": 1, "train_frequency": 1}
+        elif bridges(algo):
+            source |= {"learning_starts": 4, "gradient_updates_per_step": 1}
         kwargs = {
             **source,
             "batch_size": 16,

@@ -116,6 +116,7 @@ def test_defaults_are_the_papers() -> None:
         "batch_size": 256, "learning_rate": 3e-4, "hidden_sizes": (256, 256), "gamma": 0.99,
         "tau": 0.005, "actor_learning_rate": None, "critic_learning_rate": None,
         "bc_alpha": 2.5, "policy_noise": 0.2, "noise_clip": 0.5, "policy_delay": 2,
+        "exploration_noise": 0.1,
     }  # fmt: skip
     assert config.total_timesteps == 1_000_000
     assert config.spec.algorithm.normalizes_observations

@@ -31,6 +31,7 @@ from rl_training.api import managed
 from rl_training.cli.main import app, main
 from rl_training.config import Options, parse_yaml
 from rl_training.data import Batch, DatasetConfig
+from rl_training.data.bridge_config import BridgeConfig, RatioSchedule
 from rl_training.data.builtin import BUILTIN, load_builtin
 from rl_training.data.dataset_config import DatasetMixPart
 from rl_training.data.field_names import SPELLINGS
@@ -207,10 +208,10 @@ def defaults(group: type[Options], prefix: str = "") -> dict[str, Any]:
     }
 
 
-def own_replay_defaults(spec: AlgorithmSpec) -> dict[str, Any]:
-    """Options of collecting whose default is this algorithm's own."""
-    shared = defaults(ReplayConfig)
-    own = defaults(spec.algorithm.replay)
+def own_shared_defaults(spec: AlgorithmSpec) -> dict[str, Any]:
+    """Options of collecting and of going on online whose default is this algorithm's own."""
+    shared = {**defaults(ReplayConfig), **defaults(BridgeConfig)}
+    own = {**defaults(spec.algorithm.replay), **defaults(spec.algorithm.bridge)}
     return {name: value for name, value in own.items() if value != shared[name]}
 
 
@@ -219,13 +220,15 @@ OPTIONS: dict[str, Mapping[str, Any]] = {
         **defaults(TrainConfig),
         **defaults(ControlsConfig),
         **defaults(ReplayConfig),
+        **defaults(BridgeConfig),
+        **defaults(RatioSchedule, "offline_batch_ratio."),
         **defaults(EarlyStoppingConfig, "early_stopping."),
         **defaults(ScheduleConfig, "learning_rate_schedule."),
         **defaults(RewardTransformConfig, "wrappers.reward."),
     },
     "data.md": {**defaults(DatasetConfig), **defaults(DatasetMixPart)},
     **{
-        f"algorithms/{name}.md": {**defaults(spec.config), **own_replay_defaults(spec)}
+        f"algorithms/{name}.md": {**defaults(spec.config), **own_shared_defaults(spec)}
         for name, spec in ALGORITHMS.items()
     },
 }

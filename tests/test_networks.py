@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from rl_training.models import MLP, EnsembleMLP
+from rl_training.models import MLP, EnsembleMLP, Init
 
 SHAPES = [(2, 5, (16, 8)), (10, 23, (32, 32)), (1, 3, (7,)), (3, 4, ())]
 CLOSE = {"rtol": 1e-6, "atol": 1e-6}
@@ -151,3 +151,15 @@ def test_array_function_keeps_its_weights_and_leaves_its_input() -> None:
             parameter.zero_()
     np.testing.assert_allclose(function(x.numpy()), expected, **CLOSE)
     assert torch.equal(x, before)
+
+
+def test_xavier_takes_the_sizes_of_one_member() -> None:
+    init = Init(xavier=True)
+    for network in (MLP(30, (50,), 20, init), EnsembleMLP(4, 30, (50,), 20, init=init)):
+        named = {name: value for name, value in network.named_parameters() if "weight" in name}
+        first, last = named.values()
+        assert all(not value.any() for name, value in network.named_parameters() if "bias" in name)
+        assert first.abs().max().item() == pytest.approx((6 / 80) ** 0.5, rel=0.02)
+        assert last.abs().max().item() == pytest.approx((6 / 70) ** 0.5, rel=0.02)
+    head = EnsembleMLP(64, 30, (), init=init).weights[0]
+    assert head.abs().max().item() == pytest.approx((6 / 31) ** 0.5, rel=0.02)

@@ -196,7 +196,7 @@ def test_a_failing_process_is_reported_and_not_waited_for(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"env_id": None}, "env_id: is required: sac collects its own data"),
+        ({"env_id": None}, "env_id: is required: sac collects data in it"),
         ({"num_envs": 0}, "num_envs: must be >= 1"),
         ({"algo_kwargs": {"buffer_capacity": 7}}, "must be >= batch_size, which is 8"),
         ({"num_envs": 60}, "must be >= num_envs, which is 60"),
@@ -217,8 +217,8 @@ def test_wrong_settings_are_named(changes: dict[str, Any], message: str, config:
 
 
 def test_collecting_options_are_refused_offline() -> None:
-    with pytest.raises(ConfigError, match="but td3_bc trains on logged data alone"):
-        TrainConfig(algo="td3_bc", algo_kwargs={"learning_starts": 5})
+    with pytest.raises(ConfigError, match="but bc trains on logged data alone"):
+        TrainConfig(algo="bc", algo_kwargs={"learning_starts": 5})
 
 
 def test_other_spellings_are_the_same_options(config: Any) -> None:
@@ -279,3 +279,10 @@ def test_offline_runs_have_no_replay(pendulum_config: Any, capsys: Any) -> None:
     run_dir = train(pendulum_config()).run_dir
     assert main(["data", "collect", "--from-run", str(run_dir), "-o", "x.npz"]) == 2
     assert "holds no replay" in capsys.readouterr().err
+
+
+def test_a_run_without_updates_still_reports_what_it_collected(config: Any) -> None:
+    result = train(config(algo_kwargs={"learning_starts": 1_000}, log_interval=1_000))
+    assert result.metrics["rollout/episodes"] == 90 // 17
+    rows = (result.run_dir / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(row)["step"] for row in rows if "rollout/episodes" in row] == [90]

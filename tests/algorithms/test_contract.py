@@ -276,13 +276,15 @@ def test_packaged_config_trains(config_name: str, tmp_path: Path) -> None:
         "eval_episodes": 1,
         "output_dir": str(tmp_path),
     }
-    if config.regime == "offline" and config.groups.dataset.dataset_kind != "builtin":
+    if config.regime != "online" and config.groups.dataset.dataset_kind != "builtin":
         assert config.groups.dataset.dataset_id
         return
-    if config.regime == "online":
+    if config.regime != "offline":
         if config_name.endswith("/locomotion"):
             return  # needs MuJoCo
         small |= {"learning_starts": 1, "train_frequency": 1, "gradient_updates_per_step": 1}
+        if config.regime == "offline_to_online":
+            small |= {"offline_pretrain_updates": 2}
     result = train(load_config(config_name, small))
     assert result.stop_reason == "total_timesteps"
     assert result.metrics["eval/length_mean"] > 0

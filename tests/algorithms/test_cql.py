@@ -264,7 +264,7 @@ def test_the_gap_takes_no_gradient_in_the_actor() -> None:
 
 def test_only_the_critic_loss_sees_the_target_critics() -> None:
     algorithm, batch = make(), random_batch()
-    noise = noise_for(batch)
+    noise = {**noise_for(batch), "log_probs": torch.tensor(-0.5)}
 
     def values() -> dict[str, float]:
         return {

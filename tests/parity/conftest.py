@@ -1,4 +1,4 @@
-"""d3rlpy is in an environment of its own: `make parity`."""
+"""The other libraries are in an environment of their own: `make parity`."""
 
 from __future__ import annotations
 
@@ -6,5 +6,6 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def _needs_d3rlpy() -> None:
-    pytest.importorskip("d3rlpy", reason="d3rlpy is not installed here: run `make parity`")
+def _needs_the_other_libraries() -> None:
+    for package in ("d3rlpy", "stable_baselines3", "sb3_contrib"):
+        pytest.importorskip(package, reason=f"{package} is not installed here: run `make parity`")

@@ -30,6 +30,7 @@ TOLERANCE = 1e-5
 
 Take = Callable[[Tensor], Tensor]  # a parameter -> itself or its gradient
 State = dict[str, Tensor]
+Read = Callable[[Any], dict[str, State]]  # another library's networks under our names
 
 
 def value_of(parameter: Tensor) -> Tensor:
@@ -218,11 +219,11 @@ def update(ours: Any, batch: Batch) -> tuple[dict[str, Tensor], dict[str, State]
 
 @contextmanager
 def draws(*noise: Tensor) -> Iterator[None]:
-    """What d3rlpy gets from torch's generators, in the order in which it asks."""
+    """What another library gets from torch's generators, in the order in which it asks."""
     left = list(noise)
 
     def draw(*shape: Any, **_: Any) -> Tensor:
-        assert left, "d3rlpy draws more noise than was given"
+        assert left, "more noise is drawn than was given"
         wanted = tuple(shape[0]) if isinstance(shape[0], Sequence) else shape
         assert tuple(left[0].shape) == wanted, f"noise {tuple(left[0].shape)}, asked {wanted}"
         return left.pop(0).clone()
@@ -231,12 +232,16 @@ def draws(*noise: Tensor) -> Iterator[None]:
         assert bounds == (-1.0, 1.0)
         return tensor.copy_(draw(tensor.shape))
 
+    def fill_normal(tensor: Tensor, mean: float, deviation: float) -> Tensor:
+        return tensor.copy_(mean + deviation * draw(tensor.shape))
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "randn", draw)
         patch.setattr("torch.distributions.normal._standard_normal", draw)
         patch.setattr(torch.Tensor, "uniform_", fill)
+        patch.setattr(torch.Tensor, "normal_", fill_normal)
         yield
-    assert not left, f"d3rlpy left {len(left)} draws unused"
+    assert not left, f"{len(left)} draws were left unused"
 
 
 def assert_same(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], what: str = "") -> None:
@@ -248,14 +253,18 @@ def assert_same(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], what: 
         )  # fmt: skip
 
 
-def assert_networks_agree(ours: Any, impl: Any, *, skip: Sequence[str] = ()) -> None:
-    for name, state in networks(impl).items():
+def assert_networks_agree(
+    ours: Any, impl: Any, *, skip: Sequence[str] = (), read: Read = networks
+) -> None:
+    for name, state in read(impl).items():
         if name not in skip and hasattr(ours, name):
             assert_same(getattr(ours, name).state_dict(), state, name)
 
 
-def assert_moved(before: Mapping[str, State], impl: Any, *names: str) -> None:
-    """Exactly the named networks of d3rlpy have moved, by more than the tolerance."""
-    for name, state in networks(impl).items():
+def assert_moved(
+    before: Mapping[str, State], impl: Any, *names: str, read: Read = networks
+) -> None:
+    """Exactly the named networks of the other library have moved, by more than the tolerance."""
+    for name, state in read(impl).items():
         far = max(float((state[key] - old).abs().max()) for key, old in before[name].items())
         assert far > 100 * TOLERANCE if name in names else far == 0, f"{name} moved by {far}"

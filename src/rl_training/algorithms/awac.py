@@ -27,6 +27,8 @@ from rl_training.algorithms.targets import (
 )
 from rl_training.config import option
 from rl_training.data.batch import Batch
+from rl_training.data.bridge_config import bridge_options
+from rl_training.data.replay_config import replay_options
 from rl_training.models import MLPImitationModel
 from rl_training.spec import ProblemSpec
 
@@ -96,9 +98,11 @@ def actor_loss(nets: AWACAlgorithm, batch: Batch, noise: Noise, config: AWACConf
     )
 
 
-@register("awac", action_kinds=("continuous", "discrete"))
+@register("awac", regimes=("offline", "offline_to_online"), action_kinds=("continuous", "discrete"))
 class AWACAlgorithm(Algorithm[AWACConfig]):
     losses = {"critic": critic_loss, "actor": actor_loss}
+    replay = replay_options(learning_starts=0)
+    bridge = bridge_options(offline_batch_ratio=None)
     normalizes_observations = True
 
     def build(self, spec: ProblemSpec, config: AWACConfig) -> None:

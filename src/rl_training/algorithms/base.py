@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from rl_training.algorithms.stepping import EagerStepper, FusedAdam, Noise, Stepper, Terms
 from rl_training.config import CheckpointError, ConfigError, Options, Problem, option
 from rl_training.data.batch import Batch
+from rl_training.data.bridge_config import BridgeConfig
 from rl_training.data.replay_config import ReplayConfig
 from rl_training.models.actors import Actor
 from rl_training.models.networks import NumpyFunction
@@ -107,9 +108,11 @@ class Algorithm(nn.Module, Generic[ConfigT]):
     schedules: ClassVar[dict[str, str]] = {}  # learning-rate decay by network
     continuous_options: ClassVar[frozenset[str]] = frozenset()  # not read with discrete actions
     replay: ClassVar[type[ReplayConfig]] = ReplayConfig  # its own defaults: replay_options(...)
+    bridge: ClassVar[type[BridgeConfig]] = BridgeConfig  # likewise: bridge_options(...)
     joint_updates: ClassVar[bool] = False  # one batch holds the rows of a whole round of updates
     gives_priorities: ClassVar[bool] = False  # sets `priorities` and reads the batch's weights
     actor: Any
+    online_progress: float | None = None  # share of the steps gone by, once it collects
     priorities: Tensor | None = None  # (B,) errors of the last batch, for prioritised replay
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -13,45 +13,36 @@ discrete     gap = log Σ_a' exp Q(s,a') - Q(s,a),   y = r + γ (1-d) Q̄(s', ar
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from rl_training.algorithms.base import (
-    ActorCriticConfig,
-    Algorithm,
-    AlgorithmConfig,
-    Noise,
-    Terms,
-    target_of,
-)
+from rl_training.algorithms.base import Algorithm, AlgorithmConfig, Noise, Terms, target_of
 from rl_training.algorithms.registry import register
+from rl_training.algorithms.soft import SoftConfig, new_temperature, policy_step, wanted_entropy
 from rl_training.algorithms.targets import (
+    batch_target,
     conservative_gap,
     critic_terms,
     max_backup,
     soft_actor_terms,
-    td_target,
     temperature_terms,
 )
 from rl_training.config import option
 from rl_training.data.batch import Batch
+from rl_training.data.replay_config import replay_options
 from rl_training.models import MLP, GreedyActor, LearnedScale, MLPSACModel, pick
 from rl_training.spec import ProblemSpec
 
 
-class CQLConfig(ActorCriticConfig):
+class CQLConfig(SoftConfig):
     hidden_sizes: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = option(
         (256, 256, 256), "width of each hidden layer"
     )
     actor_learning_rate: float | None = option(1e-4, "the actor's own rate", gt=0)
     temperature_learning_rate: float | None = option(1e-4, "the temperature's own rate", gt=0)
-    alpha: Annotated[float, Field(ge=0, strict=True)] | Literal["auto"] = option(
-        "auto", "temperature α of the policy's entropy, or auto to learn it"
-    )
-    target_entropy: float | None = option(None, "entropy H that auto aims at; null = -dimensions")
     cql_alpha: float = option(5.0, "weight of the conservative gap against the TD error", ge=0)
     num_cql_samples: int = option(10, "actions N drawn from each of three sources", ge=1)
     cql_temperature: float = option(1.0, "temperature T of the soft maximum", gt=0)
@@ -97,7 +88,7 @@ def cql_actor_loss(*, q_values: Tensor, log_probs: Tensor, alpha: Tensor) -> Ter
 
 
 def cql_temperature_loss(*, log_alpha: Tensor, log_probs: Tensor, target_entropy: float) -> Terms:
-    """log_probs (batch,) at the policy's actions."""
+    """log_probs (batch,) at the policy's own actions, or their mean."""
     return temperature_terms(
         log_alpha=log_alpha, log_probs=log_probs, target_entropy=target_entropy
     )
@@ -168,12 +159,7 @@ def critic_loss(nets: CQLAlgorithm, batch: Batch, noise: Noise, config: CQLConfi
     with torch.no_grad():
         values = next_values(nets, batch, noise, config)
         multiplier = nets.multiplier() if "multiplier" in nets.losses else 1.0
-    target_q = td_target(
-        rewards=batch.rewards,
-        terminations=batch.terminations,
-        next_values=values,
-        gamma=config.gamma,
-    )
+    target_q = batch_target(batch, values, config.gamma)
     q_values, gaps = logged_q_and_gaps(nets, batch, noise, config)
     return cql_critic_loss(
         q_values=q_values, target_q=target_q, gaps=gaps, multiplier=multiplier, **nets.weighting()
@@ -187,15 +173,14 @@ def actor_loss(nets: CQLAlgorithm, batch: Batch, noise: Noise, config: CQLConfig
 
 
 def temperature_loss(nets: CQLAlgorithm, batch: Batch, noise: Noise, config: CQLConfig) -> Terms:
-    with torch.no_grad():
-        _, log_probs = nets.actor.draw(batch.obs, noise["policy"])
-    wanted = -nets.spec.action_dim if config.target_entropy is None else config.target_entropy
     return cql_temperature_loss(
-        log_alpha=nets.temperature.log, log_probs=log_probs, target_entropy=wanted
+        log_alpha=nets.temperature.log,
+        log_probs=noise["log_probs"],
+        target_entropy=wanted_entropy(nets),
     )
 
 
-@register("cql", action_kinds=("continuous", "discrete"))
+@register("cql", regimes=("offline", "offline_to_online"), action_kinds=("continuous", "discrete"))
 class CQLAlgorithm(Algorithm[CQLConfig]):
     losses = {
         "multiplier": multiplier_loss,
@@ -203,6 +188,7 @@ class CQLAlgorithm(Algorithm[CQLConfig]):
         "actor": actor_loss,
         "temperature": temperature_loss,
     }
+    replay = replay_options(learning_starts=0)
     continuous_options = (
         frozenset(CQLConfig.model_fields)
         - frozenset(AlgorithmConfig.model_fields)
@@ -210,21 +196,18 @@ class CQLAlgorithm(Algorithm[CQLConfig]):
     )
 
     def build(self, spec: ProblemSpec, config: CQLConfig) -> None:
-        trained = ["critic"]
+        unused = {"multiplier"} if config.cql_target_gap is None else set()
         if spec.action_kind == "discrete":
             self.critic: Any = MLP(spec.obs_dim, config.hidden_sizes, spec.action_dim)
             self.actor = GreedyActor(self.critic)
+            unused |= {"actor", "temperature"}
         else:
             model = MLPSACModel(spec.obs_dim, spec.action_dim, config.hidden_sizes)
             self.actor, self.critic = model.actor, model.critic
-            self.temperature = LearnedScale(1.0 if config.alpha == "auto" else config.alpha)
-            trained += ["actor"] + ["temperature"] * (config.alpha == "auto")
-            if config.cql_target_gap is not None:
-                self.multiplier = LearnedScale()
-                trained += ["multiplier"]
+            self.temperature, self.multiplier = new_temperature(self), LearnedScale()
         self.target_critic = target_of(self.critic)
-        applicable = {name: loss for name, loss in type(self).losses.items() if name in trained}
-        self.losses = applicable  # type: ignore[misc]
+        trained = {name: loss for name, loss in self.losses.items() if name not in unused}
+        self.losses = trained  # type: ignore[misc]
 
     def weighting(self) -> dict[str, float]:
         """α_cql and g."""
@@ -248,9 +231,10 @@ class CQLAlgorithm(Algorithm[CQLConfig]):
 
     def update_step(self, batch: Batch) -> Terms:
         noise = {} if self.spec.action_kind == "discrete" else self.draw_noise(batch.actions)
-        terms: Terms = {}
-        for name in self.losses:
-            terms |= self.minimize(name, batch, noise)
+        terms = self.minimize("multiplier", batch, noise) if "multiplier" in self.losses else {}
+        terms |= self.minimize("critic", batch, noise)
+        if "actor" in self.losses:
+            terms |= policy_step(self, batch, noise)
         self.track_targets(self.config.tau)
         return terms
 

@@ -28,6 +28,8 @@ from rl_training.algorithms.targets import (
 )
 from rl_training.config import option
 from rl_training.data.batch import Batch
+from rl_training.data.bridge_config import bridge_options
+from rl_training.data.replay_config import replay_options
 from rl_training.models import MLPImitationModel, critic_weighted_sample
 from rl_training.models.networks import NumpyFunction
 from rl_training.spec import ProblemSpec
@@ -122,9 +124,11 @@ def actor_loss(nets: CRRAlgorithm, batch: Batch, noise: Noise, config: CRRConfig
     )
 
 
-@register("crr", action_kinds=("continuous", "discrete"))
+@register("crr", regimes=("offline", "offline_to_online"), action_kinds=("continuous", "discrete"))
 class CRRAlgorithm(Algorithm[CRRConfig]):
     losses = {"critic": critic_loss, "actor": actor_loss}
+    replay = replay_options(learning_starts=0)
+    bridge = bridge_options(offline_batch_ratio=None)
     continuous_options = frozenset({"n_action_samples"})
 
     def build(self, spec: ProblemSpec, config: CRRConfig) -> None:

@@ -6,16 +6,14 @@ actor   max_π  E[Q(s, π(s))]
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
 from rl_training.algorithms.base import ActorCriticConfig, Algorithm, Noise, Terms, target_of
-from rl_training.algorithms.delayed import least_target_q, noisy
+from rl_training.algorithms.delayed import explore_with_noise, least_target_q
 from rl_training.algorithms.registry import register
 from rl_training.algorithms.targets import batch_target, critic_terms, policy_gradient_terms
 from rl_training.config import option
@@ -29,8 +27,8 @@ class DDPGConfig(ActorCriticConfig):
     hidden_sizes: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = option(
         (400, 300), "width of each hidden layer"
     )
+    learning_rate: float = option(1e-3, "Adam's learning rate", gt=0)
     actor_learning_rate: float | None = option(1e-4, "the actor's own rate", gt=0)
-    critic_learning_rate: float | None = option(1e-3, "the critic's own rate", gt=0)
     tau: float = option(0.001, "share of the online network in each target update", gt=0, le=1)
     exploration_noise: float = option(
         0.1, "standard deviation of the noise on collected actions, in units of their range", ge=0
@@ -70,6 +68,7 @@ def actor_loss(nets: DDPGAlgorithm, batch: Batch, noise: Noise, config: DDPGConf
 @register("ddpg", regimes=("online",))
 class DDPGAlgorithm(Algorithm[DDPGConfig]):
     losses = {"critic": critic_loss, "actor": actor_loss}
+    explore = explore_with_noise
 
     def build(self, spec: ProblemSpec, config: DDPGConfig) -> None:
         model = MLPTD3Model(spec.obs_dim, spec.action_dim, config.hidden_sizes, num_critics=1)
@@ -80,11 +79,6 @@ class DDPGAlgorithm(Algorithm[DDPGConfig]):
         terms = self.minimize("critic", batch, {}) | self.minimize("actor", batch, {})
         self.track_targets(self.config.tau)
         return terms
-
-    def explore(
-        self, obs: NDArray[np.float32], rng: np.random.Generator, progress: float
-    ) -> NDArray[Any]:
-        return noisy(self.best_actions(obs), rng, self.config.exploration_noise)
 
 
 DDPG = DDPGAlgorithm

@@ -27,6 +27,9 @@ class DelayedConfig(ActorCriticConfig):
     )
     noise_clip: float = option(0.5, "bound of that noise", ge=0)
     policy_delay: int = option(2, "critic updates per actor and target update", ge=1)
+    exploration_noise: float = option(
+        0.1, "standard deviation of the noise on collected actions, in units of their range", ge=0
+    )
 
 
 def smoothed_next_actions(nets: Any, batch: Batch, noise: Noise, config: DelayedConfig) -> Tensor:
@@ -55,7 +58,11 @@ def delayed_update_step(algorithm: Algorithm[Any], batch: Batch) -> Terms:
     return terms
 
 
-def noisy(actions: NDArray[Any], rng: np.random.Generator, scale: float) -> NDArray[Any]:
-    """A deterministic policy's actions (envs, dimensions) for collecting: with noise, clipped."""
-    noise = scale * rng.standard_normal(actions.shape, np.float32)
-    return np.minimum(np.maximum(actions + noise, np.float32(-1)), np.float32(1))
+def explore_with_noise(
+    algorithm: Algorithm[Any], obs: NDArray[np.float32], rng: np.random.Generator, progress: float
+) -> NDArray[Any]:
+    """A deterministic policy's actions for collecting: with noise, clipped."""
+    actions = algorithm.best_actions(obs)
+    noise = rng.standard_normal(actions.shape, np.float32)
+    actions = actions + algorithm.config.exploration_noise * noise
+    return np.minimum(np.maximum(actions, np.float32(-1)), np.float32(1))

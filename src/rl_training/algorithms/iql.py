@@ -18,6 +18,8 @@ from rl_training.algorithms.registry import register
 from rl_training.algorithms.targets import batch_target, critic_terms, imitation_terms, logged_q
 from rl_training.config import option
 from rl_training.data.batch import Batch
+from rl_training.data.bridge_config import bridge_options
+from rl_training.data.replay_config import replay_options
 from rl_training.models import MLP, Init, MLPImitationModel
 from rl_training.spec import ProblemSpec
 
@@ -96,9 +98,11 @@ def critic_loss(nets: IQLAlgorithm, batch: Batch, noise: Noise, config: IQLConfi
     return iql_critic_loss(q_values=logged_q(nets.critic, batch), target_q=target_q)
 
 
-@register("iql", action_kinds=("continuous", "discrete"))
+@register("iql", regimes=("offline", "offline_to_online"), action_kinds=("continuous", "discrete"))
 class IQLAlgorithm(Algorithm[IQLConfig]):
     losses = {"value": value_loss, "actor": actor_loss, "critic": critic_loss}
+    replay = replay_options(learning_starts=0)
+    bridge = bridge_options(offline_batch_ratio=None)
     normalizes_rewards = True
     schedules = {"actor": "cosine"}
 

@@ -6,7 +6,8 @@ critic  min_Q  Σ_i E[(Q_i(s,a) - y)²]
 actor   min_π  E[β_a |π(s) - a|² - w λ min_i Q_i(s,π(s))],   λ = 1 / E|min_i Q_i(s,π(s))|
         every `policy_delay` steps; |·|² sums over action dimensions
 
-The critics normalise every hidden layer (LayerNorm after ReLU).
+The critics normalise every hidden layer (LayerNorm after ReLU). Once it collects, β_c is 0, and β_a
+falls with the steps to half of its value.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from rl_training.algorithms.base import Algorithm, Noise, Terms, target_of
 from rl_training.algorithms.delayed import (
     DelayedConfig,
     delayed_update_step,
+    explore_with_noise,
     least_target_q,
     smoothed_next_actions,
 )
@@ -28,11 +30,15 @@ from rl_training.algorithms.registry import register
 from rl_training.algorithms.targets import batch_target, critic_terms
 from rl_training.config import DatasetError, option
 from rl_training.data.batch import Batch
+from rl_training.data.replay_config import replay_options
 from rl_training.models import DeterministicActor, EnsembleMLP, Init
 from rl_training.spec import ProblemSpec
 
 
 class ReBRACConfig(DelayedConfig):
+    exploration_noise: float = option(
+        0.0, "standard deviation of the noise on collected actions, in units of their range", ge=0
+    )
     batch_size: int = option(1024, "transitions per gradient update", ge=1, le=10_000_000)
     learning_rate: float = option(1e-3, "Adam's learning rate", gt=0)
     hidden_sizes: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = option(
@@ -95,7 +101,7 @@ def critic_loss(nets: ReBRACAlgorithm, batch: Batch, noise: Noise, config: ReBRA
         policy_actions = smoothed_next_actions(nets, batch, noise, config)
         next_q = least_target_q(nets, batch, policy_actions)
         penalty = torch.zeros_like(next_q)
-        if config.critic_bc_weight > 0:
+        if config.critic_bc_weight > 0 and nets.online_progress is None:
             penalty = squared_distance(policy_actions, require_next_actions(batch))
         target_q = batch_target(batch, next_q - config.critic_bc_weight * penalty, config.gamma)
     terms = rebrac_critic_loss(q_values=nets.critic(batch.obs_actions), target_q=target_q)
@@ -114,20 +120,22 @@ def require_next_actions(batch: Batch) -> Tensor:
 
 def actor_loss(nets: ReBRACAlgorithm, batch: Batch, noise: Noise, config: ReBRACConfig) -> Terms:
     policy_actions = nets.actor(batch.obs)
+    kept = 1.0 if nets.online_progress is None else max(0.5, 1 - nets.online_progress)
     return rebrac_actor_loss(
         q_values=nets.critic(torch.cat([batch.obs, policy_actions], -1)).amin(0),
         policy_actions=policy_actions,
         actions=batch.actions,
-        actor_bc_weight=config.actor_bc_weight,
+        actor_bc_weight=kept * config.actor_bc_weight,
         actor_q_weight=config.actor_q_weight,
         normalize_q=config.normalize_q,
     )
 
 
-@register("rebrac")
+@register("rebrac", regimes=("offline", "offline_to_online"))
 class ReBRACAlgorithm(Algorithm[ReBRACConfig]):
     losses = {"critic": critic_loss, "actor": actor_loss}
-    update_step = delayed_update_step
+    replay = replay_options(learning_starts=0)
+    update_step, explore = delayed_update_step, explore_with_noise
 
     @classmethod
     def needs_next_actions(cls, config: Any) -> bool:

@@ -20,8 +20,8 @@ from rl_training.algorithms.registry import register
 from rl_training.algorithms.soft import (
     SoftConfig,
     critic_inputs,
+    joint_update_step,
     new_temperature,
-    policy_step,
     wanted_entropy,
 )
 from rl_training.algorithms.targets import (
@@ -33,7 +33,7 @@ from rl_training.algorithms.targets import (
 from rl_training.config import option
 from rl_training.data.batch import Batch
 from rl_training.data.replay_config import replay_options
-from rl_training.models import EnsembleMLP, SquashedGaussianActor
+from rl_training.models import EnsembleMLP, Init, SquashedGaussianActor
 from rl_training.spec import ProblemSpec
 
 
@@ -115,25 +115,16 @@ class REDQAlgorithm(Algorithm[REDQConfig]):
     replay = replay_options(learning_starts=5_000, gradient_updates_per_step=20)
 
     def build(self, spec: ProblemSpec, config: REDQConfig) -> None:
-        sizes = config.hidden_sizes
-        self.actor = SquashedGaussianActor(spec.obs_dim, spec.action_dim, sizes)
-        self.critic: Any = EnsembleMLP(config.num_critics, spec.obs_dim + spec.action_dim, sizes)
+        sizes, init = config.hidden_sizes, Init(xavier=True)
+        self.actor = SquashedGaussianActor(spec.obs_dim, spec.action_dim, sizes, init=init)
+        self.critic: Any = EnsembleMLP(
+            config.num_critics, spec.obs_dim + spec.action_dim, sizes, init=init
+        )
         self.target_critic = target_of(self.critic)
         self.temperature = new_temperature(self)
 
     def update_step(self, batch: Batch) -> Terms:
-        terms: Terms = {}
-        for part in batch.parts(self.updates_in(batch)):
-            terms = self.minimize("critic", part, self._critic_noise(part))
-            self.track_targets(self.config.tau)
-        return terms | policy_step(self, part, {"policy": self.standard_normal(part.actions)})
-
-    def _critic_noise(self, batch: Batch) -> Noise:
-        members = torch.randperm(
-            self.config.num_critics, generator=self.generator, device=self.device
-        )
-        subset = members[: self.config.subset_size]
-        return {"next": self.standard_normal(batch.actions), "subset": subset}
+        return joint_update_step(self, batch)
 
 
 REDQ = REDQAlgorithm

@@ -63,3 +63,25 @@ def policy_step(algorithm: Algorithm[Any], batch: Batch, noise: Noise) -> Terms:
     if "temperature" in algorithm.losses:
         terms |= algorithm.minimize("temperature", batch, {"log_probs": -terms["entropy"]})
     return terms
+
+
+def random_subset(algorithm: Algorithm[Any]) -> Tensor:
+    """The `subset_size` critics whose least value is the next target."""
+    members = torch.randperm(
+        algorithm.config.num_critics, generator=algorithm.generator, device=algorithm.device
+    )
+    return members[: algorithm.config.subset_size]
+
+
+def joint_update_step(algorithm: Algorithm[Any], batch: Batch) -> Terms:
+    """Each part of a joint batch moves the critics and their targets, the last the policy too."""
+    terms: Terms = {}
+    for part in batch.parts(algorithm.updates_in(batch)):
+        noise = {
+            "subset": random_subset(algorithm),
+            "next": algorithm.standard_normal(part.actions),
+        }
+        terms = algorithm.minimize("critic", part, noise)
+        algorithm.track_targets(algorithm.config.tau)
+    noise = {"policy": algorithm.standard_normal(part.actions)}
+    return terms | policy_step(algorithm, part, noise)

@@ -7,24 +7,19 @@ actor   max_π  E[Q_1(s, π(s))],   every `policy_delay` steps, with the targets
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm, Noise, Terms, target_of
 from rl_training.algorithms.delayed import (
     DelayedConfig,
     delayed_update_step,
+    explore_with_noise,
     least_target_q,
-    noisy,
     smoothed_next_actions,
 )
 from rl_training.algorithms.registry import register
 from rl_training.algorithms.targets import batch_target, critic_terms, policy_gradient_terms
-from rl_training.config import option
 from rl_training.data.batch import Batch
 from rl_training.data.replay_config import replay_options
 from rl_training.models import MLPTD3Model
@@ -32,9 +27,7 @@ from rl_training.spec import ProblemSpec
 
 
 class TD3Config(DelayedConfig):
-    exploration_noise: float = option(
-        0.1, "standard deviation of the noise on collected actions, in units of their range", ge=0
-    )
+    pass
 
 
 def td3_critic_loss(*, q_values: Tensor, target_q: Tensor) -> Terms:
@@ -71,19 +64,12 @@ def actor_loss(nets: TD3Algorithm, batch: Batch, noise: Noise, config: TD3Config
 class TD3Algorithm(Algorithm[TD3Config]):
     losses = {"critic": critic_loss, "actor": actor_loss}
     replay = replay_options(learning_starts=25_000)
+    update_step, explore = delayed_update_step, explore_with_noise
 
     def build(self, spec: ProblemSpec, config: TD3Config) -> None:
         model = MLPTD3Model(spec.obs_dim, spec.action_dim, config.hidden_sizes)
         self.actor, self.critic = model.actor, model.critic
         self.target_actor, self.target_critic = target_of(model.actor), target_of(model.critic)
-
-    def update_step(self, batch: Batch) -> Terms:
-        return delayed_update_step(self, batch)
-
-    def explore(
-        self, obs: NDArray[np.float32], rng: np.random.Generator, progress: float
-    ) -> NDArray[Any]:
-        return noisy(self.best_actions(obs), rng, self.config.exploration_noise)
 
 
 TD3 = TD3Algorithm

@@ -14,6 +14,7 @@ from rl_training.algorithms.base import Algorithm, Noise, Terms, target_of
 from rl_training.algorithms.delayed import (
     DelayedConfig,
     delayed_update_step,
+    explore_with_noise,
     least_target_q,
     smoothed_next_actions,
 )
@@ -21,6 +22,8 @@ from rl_training.algorithms.registry import register
 from rl_training.algorithms.targets import batch_target, critic_terms
 from rl_training.config import option
 from rl_training.data.batch import Batch
+from rl_training.data.bridge_config import bridge_options
+from rl_training.data.replay_config import replay_options
 from rl_training.models import MLPTD3Model
 from rl_training.spec import ProblemSpec
 
@@ -88,11 +91,13 @@ def actor_loss(nets: TD3BCAlgorithm, batch: Batch, noise: Noise, config: TD3BCCo
     )
 
 
-@register("td3_bc")
+@register("td3_bc", regimes=("offline", "offline_to_online"))
 class TD3BCAlgorithm(Algorithm[TD3BCConfig]):
     losses = {"critic": critic_loss, "actor": actor_loss}
+    replay = replay_options(learning_starts=0)
+    bridge = bridge_options(offline_batch_ratio=None)
     normalizes_observations = True
-    update_step = delayed_update_step
+    update_step, explore = delayed_update_step, explore_with_noise
 
     def build(self, spec: ProblemSpec, config: TD3BCConfig) -> None:
         model = MLPTD3Model(spec.obs_dim, spec.action_dim, config.hidden_sizes)

@@ -16,7 +16,7 @@ from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.experiment.configs import load_config
 from rl_training.runtime.assemble import load_policy, new_run, open_checkpoint
 from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.entry import evaluate_policy, open_run
+from rl_training.runtime.entry import evaluate_policy, open_online, open_run
 from rl_training.runtime.policy import Policy
 from rl_training.runtime.progress import ProgressCallback
 from rl_training.runtime.train_config import TrainConfig
@@ -64,13 +64,27 @@ class ManagedAlgorithm:
         callbacks: Iterable[Callback] = (),
         ignore_stop: bool = False,
         progress_bar: bool = False,
+        online: bool = False,
+        env_id: str | None = None,
     ) -> TrainResult:
-        """Train to the budget; after `load` or an earlier `learn`, go on from there."""
+        """Train to the budget; after `load` or an earlier `learn`, go on from there.
+
+        With `online` what was learned offline goes on for `total_timesteps` steps in an environment.
+        """
         if dataset is not None and not isinstance(dataset, TransitionDataset):
             raise ConfigError(f"dataset must be a TransitionDataset, got {dataset!r}")
         total = self.config.total_timesteps if total_timesteps is None else total_timesteps
-        hooks = [*callbacks, *([ProgressCallback(total)] if progress_bar else [])]
-        if self._checkpoint is None:
+        budget = self.config.replace(total_timesteps=total).budget
+        hooks = [*callbacks, *([ProgressCallback(budget)] if progress_bar else [])]
+        if online:
+            self._trained("learn(online=True)")
+            assert self._checkpoint is not None
+            run = open_online(
+                self._checkpoint, total_timesteps, env_id=env_id, callbacks=hooks, dataset=dataset
+            )
+        elif env_id is not None:
+            raise ConfigError("env_id is for online=True; otherwise it belongs into the config")
+        elif self._checkpoint is None:
             self.config = self.config.replace(total_timesteps=total)
             run = new_run(self.config, callbacks=hooks, dataset=dataset)
         else:

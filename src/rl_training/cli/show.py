@@ -45,7 +45,11 @@ def config(
     loaded = load_config(name, parse_assignments(overrides or []))
     values = loaded.as_dict()
     built = loaded.groups._asdict()
-    groups = [built[name].model_dump(mode="json") for name in group_classes(loaded.spec)]
+    groups = [
+        built[name].model_dump(mode="json")
+        for name in group_classes(loaded.spec)
+        if loaded.regime != "offline" or name not in ("replay", "bridge")
+    ]
     values["algo_kwargs"] = {key: value for group in groups for key, value in group.items()}
     say(dump_yaml(values).rstrip())
 
@@ -57,6 +61,7 @@ def explain(
     plugin: PluginOption = [],  # noqa: B006
 ) -> None:
     """Say what an option means: its type, range, default."""
+    from rl_training.data.replay_config import ReplayConfig
     from rl_training.experiment import get_algorithm_spec, list_algorithm_specs
     from rl_training.runtime.train_config import TrainConfig, group_classes
 
@@ -74,12 +79,19 @@ def explain(
     for spec in specs:
         for title, group in group_classes(spec).items():
             owner = spec.name if title == "algorithm" else title
+            if title == "replay" and _default(group, options) != _default(ReplayConfig, options):
+                owner = f"{spec.name} {title}"
             groups[f"{owner} options"] = group
     found = [_explain_option(options, title, group) for title, group in groups.items()]
     if not any(found):
         known = {key for group in groups.values() for key in group.model_fields} | set(names)
         hint = suggest(options[-1], known) or "; `rl-training explain ALGORITHM` lists its options"
         raise ConfigError(f"nothing is called {what!r}{hint}")
+
+
+def _default(group: type[Options], path: list[str]) -> Any:
+    field = group.model_fields.get(path[0])
+    return None if field is None else field.default
 
 
 def _explain_algorithm(spec: AlgorithmSpec) -> None:

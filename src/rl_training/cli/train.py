@@ -13,6 +13,7 @@ from rl_training.config import ConfigError
 
 if TYPE_CHECKING:
     from rl_training.runtime import Callback, TrainConfig, TrainResult
+    from rl_training.runtime.execution import Run
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result only.")]
 
@@ -45,7 +46,7 @@ def train(
     numbers = [loaded.seed] if seeds is None else _parse_seeds(seeds)
 
     def callbacks(run_config: TrainConfig) -> list[Callback]:
-        return _progress(run_config.total_timesteps, quiet)
+        return _progress(run_config.budget, quiet)
 
     results = ExperimentManager(loaded).run(numbers, callbacks=callbacks)
     for result in results:
@@ -63,19 +64,31 @@ def resume(
     ignore_stop: Annotated[
         bool, typer.Option("--ignore-stop", help="Go on after an early stop.")
     ] = False,
+    online: Annotated[
+        bool, typer.Option("--online", help="Let an offline run go on in an environment.")
+    ] = False,
+    env: Annotated[
+        str | None, typer.Option(help="The environment of --online (default: the run's).")
+    ] = None,
     quiet: Quiet = False,
     plugin: PluginOption = [],  # noqa: B006
 ) -> None:
     """Go on from a checkpoint, bit for bit as if nothing had happened."""
     show_notes(quiet)
     from rl_training.runtime import TrainResult
-    from rl_training.runtime.entry import open_run
+    from rl_training.runtime.entry import open_online, open_run
 
-    opened = open_run(run, total_timesteps=total_timesteps, ignore_stop=ignore_stop)
+    opened: Run | TrainResult
+    if online:
+        opened = open_online(run, total_timesteps, env_id=env)
+    elif env is not None:
+        raise ConfigError("--env is for --online: a run goes on in its own environment")
+    else:
+        opened = open_run(run, total_timesteps=total_timesteps, ignore_stop=ignore_stop)
     if isinstance(opened, TrainResult):
         result = opened
     else:
-        opened.user_callbacks = _progress(opened.config.total_timesteps, quiet)
+        opened.user_callbacks = _progress(opened.config.budget, quiet)
         result = opened.execute()
     _report(result)
     _exit_if_interrupted([result])

@@ -69,7 +69,7 @@ class Batch:
             return [self]
         names = [f.name for f in fields(self)]
         split = {
-            name: getattr(self, name).chunk(count)
+            name: getattr(self, name).tensor_split(count)
             for name in names
             if getattr(self, name) is not None
         }

@@ -99,6 +99,20 @@ class TransitionDataset(DatasetFields):
             rows = rows.to(device, non_blocking=True)
         return Batch.from_rows(rows, self._view.layout)
 
+    def draw(self, count: int, generator: torch.Generator | None) -> Tensor:
+        """Places for `rows_at`, drawn as `sample` draws."""
+        return self._view.draw(count, generator)
+
+    def rows_at(self, places: Tensor) -> Tensor:
+        """Packed rows in this dataset's `layout`, with every transform applied."""
+        return self._view.rows_at(places)
+
+    def with_reward_transforms_of(self, rows: Tensor) -> Tensor:
+        """Packed rows of another source, in place, with the rewards that this dataset would show."""
+        for transform in self._view.reward_transforms:
+            transform.apply_(rows[:, self.layout.reward])
+        return rows
+
     def batch_shares(self) -> tuple[Tensor, Tensor]:
         """Rows of each part of a mixture and its weight in a batch; one part if it is none."""
         return self._view.part_sizes()

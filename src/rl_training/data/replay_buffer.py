@@ -124,8 +124,15 @@ class ReplayBuffer:
         device: torch.device | str | None = None,
     ) -> Batch:
         """A batch drawn uniformly with replacement; the generator is on the CPU, as the rows are."""
-        where = torch.randint(self._size, (batch_size,), generator=generator)
-        return self.gather(where, device)
+        return self.gather(self.draw(batch_size, generator), device)
+
+    def draw(self, count: int, generator: torch.Generator | None) -> Tensor:
+        """Places drawn uniformly with replacement."""
+        return torch.randint(self._size, (count,), generator=generator)
+
+    def rows_at(self, where: Tensor) -> Tensor:
+        """Single transitions as packed rows."""
+        return self._rows.index_select(0, where)
 
     def gather(
         self,
@@ -135,7 +142,7 @@ class ReplayBuffer:
         indices: Tensor | None = None,
     ) -> Batch:
         """The transitions at these places, over `n_step` steps."""
-        rows = self._rows.index_select(0, where)
+        rows = self.rows_at(where)
         discounts = None
         if self.n_step > 1:
             discounts = self._reach_ahead(rows, where)

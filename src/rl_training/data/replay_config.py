@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import create_model
 from pydantic.fields import FieldInfo
 
-from rl_training.config import Options, option
+from rl_training.config import Options, OptionsT, option
 
 
 class ReplayConfig(Options):
@@ -38,9 +38,14 @@ class ReplayConfig(Options):
 
 def replay_options(**defaults: Any) -> type[ReplayConfig]:
     """The same options with an algorithm's own defaults."""
+    return with_defaults(ReplayConfig, defaults)
+
+
+def with_defaults(group: type[OptionsT], defaults: dict[str, Any]) -> type[OptionsT]:
+    """The same group of options with other defaults."""
     fields: dict[str, Any] = {}
     for name, default in defaults.items():
-        field = ReplayConfig.model_fields[name]
+        field = group.model_fields[name]
         own = FieldInfo.merge_field_infos(field, default=default)
         fields[name] = (field.annotation, own)
-    return create_model("ReplayConfig", __base__=ReplayConfig, **fields)
+    return create_model(group.__name__, __base__=group, **fields)

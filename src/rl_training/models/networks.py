@@ -24,6 +24,7 @@ class Init:
     """How weights start; the default is PyTorch's, U(±1/√fan_in) for weights and biases."""
 
     orthogonal: bool = False  # gain √2 and zero biases, as in the code of IQL
+    xavier: bool = False  # U(±√(6 / (in + out))) and zero biases, as in the code of REDQ and RLPD
     hidden_bias: float | None = None  # a constant, as in EDAC and ReBRAC
     last_bound: float | None = None  # last layer U(±bound), likewise
 
@@ -34,6 +35,11 @@ class Init:
             bound = self.last_bound
         nn.init.uniform_(weight, -bound, bound)
         nn.init.uniform_(bias, -bound, bound)
+        if self.xavier:
+            fan_out = weight[0].numel() // fan_in if weight.ndim == 3 else weight.shape[0]
+            bound = math.sqrt(6 / (fan_in + fan_out))
+            nn.init.uniform_(weight, -bound, bound)
+            nn.init.zeros_(bias)
         if self.orthogonal:
             for matrix in weight if weight.ndim == 3 else (weight,):
                 nn.init.orthogonal_(matrix, math.sqrt(2))

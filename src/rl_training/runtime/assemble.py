@@ -15,6 +15,7 @@ from rl_training.config import CheckpointError, ConfigError, Problem
 from rl_training.data.normalizers import ObservationNormalizer
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.envs.factory import make_vector_env
+from rl_training.runtime.bridge import OfflineToOnline
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpointing import (
     Checkpoint,
@@ -148,6 +149,8 @@ def resumed_run(
         raise
     for key, value in manifest["progress"].items():
         setattr(run.state, key, value)
+    run.state.phase = run.experience.phase
+    run.state.updates_due = run.experience.updates_due
     return run
 
 
@@ -155,13 +158,14 @@ def _put_together(config: TrainConfig, data: TrainingData, callbacks: Iterable[C
     algorithm = build_algorithm(config, data.spec)
     policy = Policy(algorithm, data.normalizer, seed=stream_seed(config.seed, "evaluation"))
     experience = _experience(config, data, algorithm)
-    state = TrainerState(algorithm)
+    state = TrainerState(algorithm, phase=experience.phase)
     return Run(config, data, algorithm, policy, experience, state, tuple(callbacks))
 
 
 def _experience(config: TrainConfig, data: TrainingData, algorithm: Algorithm[Any]) -> Experience:
     data_seed = stream_seed(config.seed, "data")
-    if data.dataset is not None:
+    if config.regime == "offline":
+        assert data.dataset is not None
         batch_size = config.groups.algorithm.batch_size
         return Offline(data.dataset.learning, batch_size, seed=data_seed, device=algorithm.device)
     assert config.env_id is not None
@@ -177,13 +181,22 @@ def _experience(config: TrainConfig, data: TrainingData, algorithm: Algorithm[An
         episode_seed=stream_seed(config.seed, "environment"),
         copy=False,
     )
-    return Online(
-        Collector(envs, data.spec, buffer, config.env_id),
+    collector = Collector(envs, data.spec, buffer, config.env_id)
+    common: dict[str, Any] = {
+        "total_steps": config.total_timesteps,
+        "data_seed": data_seed,
+        "exploration_seed": stream_seed(config.seed, "exploration"),
+    }
+    if data.dataset is None:
+        return Online(collector, algorithm, replay, **common)
+    return OfflineToOnline(
+        collector,
         algorithm,
         replay,
-        total_steps=config.total_timesteps,
-        data_seed=data_seed,
-        exploration_seed=stream_seed(config.seed, "exploration"),
+        dataset=data.dataset.learning,
+        bridge=config.groups.bridge,
+        normalizer=data.normalizer,
+        **common,
     )
 
 

@@ -95,7 +95,7 @@ def read_checkpoint(path: Path, *, policy_only: bool = False) -> Checkpoint:
         try:
             content = (path / file).read_bytes()
         except OSError:
-            if file == REPLAY_FILE and _is_superseded(path):
+            if file == REPLAY_FILE and not _is_newest(path):
                 continue
             raise _damaged(path, f"{file} is missing") from None
         if sha256_of(content) != checksum:
@@ -107,10 +107,10 @@ def read_checkpoint(path: Path, *, policy_only: bool = False) -> Checkpoint:
     return Checkpoint(path, manifest, tensors)
 
 
-def _is_superseded(path: Path) -> bool:
-    """Whether a newer checkpoint of the run took the replay over."""
+def _is_newest(path: Path) -> bool:
+    """Whether it must have its replay: those of older ones are dropped, also in copies of them."""
     steps = step_directories(path.parent)
-    return bool(steps) and path.resolve() != steps[-1].resolve()
+    return bool(steps) and path.resolve() == steps[-1].resolve()
 
 
 def drop_older_replays(checkpoints: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike, NDArray
 
+from rl_training.algorithms.registry import list_algorithm_specs
 from rl_training.config import ConfigError, EnvError
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.envs.spaces import infer_env_spaces
@@ -27,6 +28,10 @@ from rl_training.runtime.trainer import TrainerState, TrainResult
 
 log = logging.getLogger("rl_training")
 BUDGET_REASONS = ("total_timesteps", "max_updates", "max_epochs")
+# what an offline run was steered by, and ends with it
+OFFLINE_CONTROLS = (
+    "regime", "max_updates", "max_epochs", "learning_rate_schedule", "warmup_steps", "early_stopping",
+)  # fmt: skip
 
 
 def train(
@@ -46,8 +51,19 @@ def resume(
     ignore_stop: bool = False,
     callbacks: Iterable[Callback] = (),
     dataset: TransitionDataset | None = None,
+    online: bool = False,
+    env_id: str | None = None,
 ) -> TrainResult:
-    """Go on from a checkpoint, exactly as if the run had never been interrupted."""
+    """Go on from a checkpoint, exactly as if the run had never been interrupted.
+
+    With `online` an offline run goes on in an environment, for `total_timesteps` steps, as a new run.
+    """
+    if online:
+        return open_online(
+            path, total_timesteps, env_id=env_id, callbacks=callbacks, dataset=dataset
+        ).execute()
+    if env_id is not None:
+        raise ConfigError("--env is for --online: a run goes on in its own environment")
     run = open_run(
         path,
         total_timesteps=total_timesteps,
@@ -94,6 +110,44 @@ def open_run(
     return run
 
 
+def open_online(
+    path: str | Path,
+    total_timesteps: int | None,
+    *,
+    env_id: str | None = None,
+    callbacks: Iterable[Callback] = (),
+    dataset: TransitionDataset | None = None,
+) -> Run:
+    """A run that takes over what an offline run has learned, and collects from there on."""
+    checkpoint, config = open_checkpoint(path)
+    if total_timesteps is None:
+        raise ConfigError("--online needs --total-timesteps: how many environment steps to take")
+    if config.regime != "offline" or "offline_to_online" not in config.spec.regimes:
+        able = [
+            s.name
+            for s in list_algorithm_specs()
+            if {"offline", "offline_to_online"} <= {*s.regimes}
+        ]
+        raise ConfigError(
+            f"{path} is {config.regime} training of {config.algo}; what can go on online is offline "
+            f"training of {', '.join(able)}"
+        )
+    kwargs = {
+        key: value for key, value in config.algo_kwargs.items() if key not in OFFLINE_CONTROLS
+    }
+    kwargs |= {
+        "regime": "offline_to_online",
+        "offline_pretrain_updates": checkpoint.manifest["progress"]["update_count"],
+    }
+    config = config.replace(
+        env_id=env_id or config.env_id, total_timesteps=total_timesteps, algo_kwargs=kwargs
+    )
+    run = resumed_run(checkpoint, config, callbacks=callbacks, dataset=dataset)
+    run.state.should_stop, run.state.stop_reason = False, None
+    run.continues = False
+    return run
+
+
 def _is_finished(checkpoint: Checkpoint) -> bool:
     """Whether the end of the run, with its final evaluation, lies behind this checkpoint."""
     if checkpoint.run_dir is None:
@@ -107,7 +161,7 @@ def _spent(config: TrainConfig, progress: dict[str, Any]) -> bool:
     state = TrainerState(None)
     for key in ("global_step", "update_count", "epoch"):
         setattr(state, key, progress[key])
-    BudgetCallback(config.total_timesteps, config.groups.controls).on_train_start(state)
+    BudgetCallback(config.budget, config.groups.controls).on_train_start(state)
     return state.should_stop
 
 

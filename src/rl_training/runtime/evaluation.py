@@ -136,15 +136,22 @@ class EvaluationCallback(Callback):
         seeds: Sequence[int],
         interval: int,
         report: Callable[[Evaluation, dict[str, float]], None],
+        *,
+        evaluates_first: bool = False,
     ) -> None:
         self.evaluator = evaluator
+        self.evaluates_first = evaluates_first
         self.seeds = seeds
         self.interval = Interval(interval)
         self.report = report
         self.evaluated_at = -1
+        self._phase = ""
 
     def on_train_start(self, state: TrainerState) -> None:
         self.interval.last = state.global_step
+        self._phase = state.phase
+        if self.evaluates_first:
+            self.evaluate(state)
 
     def on_collect_end(self, state: TrainerState, env_steps: int) -> None:
         self._tick(state)
@@ -172,5 +179,7 @@ class EvaluationCallback(Callback):
         self.report(evaluation, evaluation.metrics())
 
     def _tick(self, state: TrainerState) -> None:
-        if self.interval.crossed(state):
+        crossed, before = self.interval.crossed(state), self._phase
+        self._phase = state.phase
+        if crossed or before != state.phase:  # what follows is compared with the offline score
             self.evaluate(state)

@@ -17,15 +17,17 @@ from rl_training.runtime.callbacks import Callback, CallbackList
 from rl_training.runtime.checkpointing import (
     STEP_PREFIX,
     Checkpoint,
+    drop_older_replays,
     find_checkpoint,
     point,
+    read_checkpoint,
     read_step,
     remove_leftovers,
     step_directories,
     write_checkpoint,
 )
 from rl_training.runtime.collector import CollectError
-from rl_training.runtime.controls import build_control_callbacks
+from rl_training.runtime.controls import RollbackCallback, build_control_callbacks
 from rl_training.runtime.datasets import TrainingData
 from rl_training.runtime.evaluation import Evaluation, EvaluationCallback, Evaluator
 from rl_training.runtime.experience import Experience
@@ -61,6 +63,7 @@ class Run:
     state: TrainerState
     user_callbacks: Sequence[Callback] = ()
     checkpoint: Checkpoint | None = None  # what it goes on from
+    continues: bool = True  # whether as the same run
 
     def execute(self) -> TrainResult:
         evaluator = self._evaluator()
@@ -91,7 +94,8 @@ class Run:
         trainer.callbacks = self._callbacks(trainer, writer, evaluator, interrupt)
         try:
             if self.checkpoint is not None:
-                trainer.callbacks.load_state_dict(self.checkpoint.manifest["callbacks"])
+                if self.continues:
+                    trainer.callbacks.load_state_dict(self.checkpoint.manifest["callbacks"])
                 writer.cut_back(self.checkpoint.manifest["metrics_position"], self.checkpoint.step)
             with interrupt.listening():
                 self._run(trainer, writer)
@@ -110,6 +114,7 @@ class Run:
             checkpoints = self.state.run_dir / "checkpoints"
             self.save(checkpoints / f"{STEP_PREFIX}{step}", trainer.callbacks, writer.position())
             point(checkpoints, "last", step)
+            drop_older_replays(checkpoints)
             raise RunError(
                 f"{error}\nthe run up to step {step} is saved; "
                 f"to go on: rl-training resume {self.state.run_dir}"
@@ -163,12 +168,21 @@ class Run:
         ]
         if evaluator is not None:
             seeds = episode_seeds(config.seed, "evaluation", config.eval_episodes)
-            callbacks.append(EvaluationCallback(evaluator, seeds, controls.eval_interval, report))
+            # a run that an offline one becomes is compared with where that one ended
+            first = not self.continues
+            callbacks.append(
+                EvaluationCallback(
+                    evaluator, seeds, controls.eval_interval, report, evaluates_first=first
+                )
+            )
         callbacks += build_control_callbacks(
             controls,
-            total_timesteps=config.total_timesteps,
-            default_schedules=self.algorithm.schedules,
+            total_timesteps=config.budget,
+            default_schedules=self.algorithm.schedules if config.regime == "offline" else {},
         )
+        drop = config.groups.bridge.rollback_on_drop
+        if drop is not None:
+            callbacks.append(RollbackCallback(drop, self._return_to))
         callbacks += [interrupt, *self.user_callbacks]
         checkpoints = state.run_dir / "checkpoints"
         callbacks.append(
@@ -177,6 +191,13 @@ class Run:
             )
         )
         return CallbackList(callbacks)
+
+    def _return_to(self, step: int) -> None:
+        """Take the networks of an earlier checkpoint back."""
+        assert self.state.run_dir is not None
+        path = self.state.run_dir / "checkpoints" / f"{STEP_PREFIX}{step}"
+        self.algorithm.load_networks(read_checkpoint(path, policy_only=True).tensors)
+        self.policy.refresh()
 
     def _evaluator(self) -> Evaluator | None:
         if self.config.env_id is None:
@@ -194,7 +215,7 @@ class Run:
         if checkpoint is None:
             return create_run_dir(config.output_dir, config.algo, config.env_id, config.seed), True
         earlier = checkpoint.run_dir
-        if earlier is not None:
+        if earlier is not None and self.continues:
             steps = step_directories(earlier / "checkpoints")
             if steps and read_step(steps[-1]) <= checkpoint.step:
                 return earlier, False

@@ -28,6 +28,11 @@ class Experience(Protocol):
 
     updates_due: int  # batches still to come before anything else happens
 
+    @property
+    def phase(self) -> str:
+        """Whether it is `offline`, learning from logs alone, or `online`."""
+        ...
+
     def __next__(self) -> Batch | Collected: ...
 
     def clock(self, state: TrainerState) -> tuple[int, int]:
@@ -53,6 +58,7 @@ class Offline:
     """Uniform batches from a fixed dataset, drawn from a generator of its own."""
 
     updates_due = 0
+    phase = "offline"
 
     def __init__(
         self, dataset: TransitionDataset, batch_size: int, *, seed: int, device: torch.device

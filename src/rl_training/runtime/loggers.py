@@ -182,6 +182,7 @@ class LoggingCallback(Callback):
         self._pending: list[Terms] = []
         self._sums: dict[str, list[float]] = {}  # name: [sum, count]
         self._clock = (time.perf_counter(), 0, 0)
+        self._row_step = 0
 
     def on_train_start(self, state: TrainerState) -> None:
         self.interval.last = state.global_step
@@ -198,13 +199,17 @@ class LoggingCallback(Callback):
 
     def _tick(self, state: TrainerState) -> None:
         if self.interval.crossed(state):
-            self.writer.write(state, self._averages(state))
+            self._write(state)
             self._sums = {}
+
+    def _write(self, state: TrainerState) -> None:
+        self.writer.write(state, self._averages(state))
+        self._row_step = state.global_step
 
     def on_train_end(self, state: TrainerState) -> None:
         """The rest of an interval gets a row, too; a longer resume cuts it off again."""
-        if self._pending or self._sums:
-            self.writer.write(state, self._averages(state))
+        if state.global_step > self._row_step:
+            self._write(state)
 
     def close(self) -> None:
         self.writer.close()
@@ -213,10 +218,10 @@ class LoggingCallback(Callback):
         pending = [{key: value.item() for key, value in terms.items()} for terms in self._pending]
         for terms in pending:
             _refuse_divergence(terms)  # never save networks that have already blown up
-        return {"sums": self._sums, "pending": pending}
+        return {"sums": self._sums, "pending": pending, "row_step": self._row_step}
 
     def load_state_dict(self, values: dict[str, Any]) -> None:
-        self._sums = values["sums"]
+        self._sums, self._row_step = values["sums"], values["row_step"]
         self._pending = [
             {key: torch.tensor(value) for key, value in terms.items()}
             for terms in values["pending"]

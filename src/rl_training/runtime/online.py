@@ -69,6 +69,10 @@ class Online:
         self._generator.manual_seed(data_seed)
         self._rng = np.random.default_rng(exploration_seed)
 
+    @property
+    def phase(self) -> str:
+        return "online"
+
     def __next__(self) -> Batch | Collected:
         if self.updates_due:
             return self._batch()
@@ -82,7 +86,7 @@ class Online:
 
     def _batch(self) -> Batch:
         """One update's rows, or all of a round's where the algorithm takes them together."""
-        updates = self.options.gradient_updates_per_step if self.algorithm.joint_updates else 1
+        updates = self._updates_per_batch()
         self.updates_due -= updates
         if isinstance(self.buffer, PrioritizedReplayBuffer):
             start = self.options.priority_correction
@@ -92,6 +96,9 @@ class Online:
             generator=self._generator,
             device=self.algorithm.device,
         )
+
+    def _updates_per_batch(self) -> int:
+        return self.options.gradient_updates_per_step if self.algorithm.joint_updates else 1
 
     def _progress(self) -> float:
         return min(1.0, self.env_steps / self.total_steps)

@@ -45,8 +45,10 @@ class CheckpointCallback(Callback):
                 point(self.checkpoints, "best", self.best_step)
             else:  # a copy of a checkpoint lies without its run: the best starts anew
                 self.best = self.best_step = None
-        if state.should_stop and not self._directory(state.global_step).exists():
-            self._save(state)  # stopped before the first tick, but a run has a checkpoint
+        wanted = state.should_stop or self._found_best or state.good_step == state.global_step
+        if wanted and not self._directory(state.global_step).exists():
+            self._save(state)  # stopped or scored before the first tick
+        self._point_best(state)
 
     def on_collect_end(self, state: TrainerState, env_steps: int) -> None:
         self._tick(state)
@@ -70,10 +72,11 @@ class CheckpointCallback(Callback):
         self.best, self.best_step = values["best"], values["best_step"]
 
     def _tick(self, state: TrainerState) -> None:
-        if self.interval.crossed(state) or self._found_best or state.should_stop:
+        wanted = self._found_best or state.should_stop or state.good_step == state.global_step
+        if self.interval.crossed(state) or wanted:
             self._save(state)
             self._point_best(state)
-            self._prune()
+            self._prune(state)
 
     def _save(self, state: TrainerState) -> None:
         self.save(self._directory(state.global_step))
@@ -85,11 +88,12 @@ class CheckpointCallback(Callback):
             point(self.checkpoints, "best", state.global_step)
             self._found_best = False
 
-    def _prune(self) -> None:
+    def _prune(self, state: TrainerState) -> None:
         if self.keep is None:
             return
+        kept = {self._directory(step) for step in (self.best_step, state.good_step) if step}
         for path in step_directories(self.checkpoints)[: -self.keep]:
-            if path != self._directory(self.best_step or -1):
+            if path not in kept:
                 shutil.rmtree(path)
 
     def _directory(self, step: int) -> Path:

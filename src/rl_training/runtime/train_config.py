@@ -17,6 +17,7 @@ from rl_training.algorithms.registry import (
     list_algorithm_specs,
 )
 from rl_training.config import ConfigError, Options, Problem, option, unknown_key
+from rl_training.data.bridge_config import BridgeConfig
 from rl_training.data.dataset_config import DatasetConfig
 from rl_training.data.replay_config import ReplayConfig
 from rl_training.envs.factory import parse_env_kwargs
@@ -30,6 +31,7 @@ class Groups(NamedTuple):
     dataset: DatasetConfig
     controls: ControlsConfig
     replay: ReplayConfig
+    bridge: BridgeConfig
 
 
 # as Stable-Baselines3 spells them
@@ -48,6 +50,8 @@ def group_classes(spec: AlgorithmSpec) -> dict[str, type[Options]]:
         groups["dataset"] = DatasetConfig
     if spec.regimes != ("offline",):
         groups["replay"] = spec.algorithm.replay
+    if "offline_to_online" in spec.regimes:
+        groups["bridge"] = spec.algorithm.bridge
     return {**groups, "controls": ControlsConfig}
 
 
@@ -109,6 +113,13 @@ class TrainConfig(Options):
     @property
     def regime(self) -> Regime:
         return self.groups.controls.regime or self.spec.regimes[0]
+
+    @property
+    def budget(self) -> int:
+        """Where `global_step` ends: updates of pretraining count, too, but not towards the total."""
+        if self.regime != "offline_to_online":
+            return self.total_timesteps
+        return self.total_timesteps + self.groups.bridge.offline_pretrain_updates
 
     def replace(self, **changes: Any) -> TrainConfig:
         """A copy with other values, checked like a new one."""
@@ -186,7 +197,9 @@ def _build_groups(values: Mapping[str, Any]) -> tuple[Any, list[Problem]]:
                 Problem(("algo_kwargs", str(key)), _not_an_option(str(key), spec, known))
             )
     built: dict[str, Any] = {
-        name: cls() for name, cls in (("dataset", DatasetConfig), ("replay", ReplayConfig))
+        "dataset": DatasetConfig(),
+        "replay": ReplayConfig(),
+        "bridge": BridgeConfig(),
     }
     for name, cls in classes.items():
         own = {key: value for key, value in given.items() if key in cls.model_fields}
@@ -202,6 +215,8 @@ def _not_an_option(key: str, spec: AlgorithmSpec, known: set[str]) -> str:
         return f"is for datasets, but {spec.name} collects its own data"
     if key in ReplayConfig.model_fields:
         return f"is for collecting, but {spec.name} trains on logged data alone"
+    if key in BridgeConfig.model_fields:
+        return f"is for going on online from logged data, but {spec.name} trains {spec.regimes[0]}"
     return unknown_key(key, known | set(TrainConfig.model_fields))
 
 
@@ -217,9 +232,7 @@ def _cross_problems(config: TrainConfig, groups: Groups) -> list[Problem]:
         message = f"{config.algo} does not train {controls.regime} (it trains: {supported})"
         return [*problems, Problem(("algo_kwargs", "regime"), message)]
     if config.regime == "offline":
-        if config.num_envs != 1:
-            message = "offline training collects nothing; leave it at 1"
-            problems.append(Problem(("num_envs",), message))
+        problems += _offline_problems(config)
     else:
         problems += _collecting_problems(config, groups)
     problems += _stopping_problems(config, controls)
@@ -234,25 +247,34 @@ def _cross_problems(config: TrainConfig, groups: Groups) -> list[Problem]:
     return problems
 
 
+def _offline_problems(config: TrainConfig) -> list[Problem]:
+    """What is said about collecting, where nothing is collected."""
+    problems = []
+    if config.num_envs != 1:
+        message = "offline training collects nothing; leave it at 1"
+        problems.append(Problem(("num_envs",), message))
+    for key in config.algo_kwargs:
+        if key in ReplayConfig.model_fields or key in BridgeConfig.model_fields:
+            message = "has no effect offline; to go on online, set regime: offline_to_online"
+            problems.append(Problem(("algo_kwargs", key), message))
+    return problems
+
+
 def _collecting_problems(config: TrainConfig, groups: Groups) -> list[Problem]:
     """What stands in the way of collecting."""
     problems = []
     replay, batch_size = groups.replay, groups.algorithm.batch_size
     if config.env_id is None:
-        problems.append(Problem(("env_id",), f"is required: {config.algo} collects its own data"))
+        problems.append(Problem(("env_id",), f"is required: {config.algo} collects data in it"))
     for least, whose in ((batch_size, "batch_size"), (config.num_envs, "num_envs")):
         if replay.buffer_capacity < least:
             message = f"must be >= {whose}, which is {least}; got {replay.buffer_capacity}"
             problems.append(Problem(("algo_kwargs", "buffer_capacity"), message))
-    if replay.prioritized and not config.spec.algorithm.gives_priorities:
-        able = [spec.name for spec in list_algorithm_specs() if spec.algorithm.gives_priorities]
-        message = f"{config.algo} draws uniformly (for {', '.join(able)} only)"
-        problems.append(Problem(("algo_kwargs", "prioritized"), message))
-    if not replay.prioritized:
-        for key in ("priority_exponent", "priority_correction"):
-            if getattr(replay, key) != type(replay).model_fields[key].default:
-                problems.append(Problem(("algo_kwargs", key), "has no effect without prioritized"))
-    if groups.controls.max_epochs is not None:
+    problems += _priority_problems(config, replay)
+    if config.regime == "offline_to_online" and replay.n_step > 1:
+        message = "logged data is learned from step by step; leave it at 1"
+        problems.append(Problem(("algo_kwargs", "n_step"), message))
+    if config.regime == "online" and groups.controls.max_epochs is not None:
         message = "counts passes over a dataset; online, set total_timesteps or max_updates"
         problems.append(Problem(("algo_kwargs", "max_epochs"), message))
     if replay.vector_env == "async" and config.num_envs == 1:
@@ -274,4 +296,17 @@ def _stopping_problems(config: TrainConfig, controls: ControlsConfig) -> list[Pr
         if shaped and shaping.is_identity:
             message = "is measured only with env_kwargs.wrappers.reward"
             problems.append(Problem((*place, "metric"), message))
+    return problems
+
+
+def _priority_problems(config: TrainConfig, replay: ReplayConfig) -> list[Problem]:
+    problems = []
+    if replay.prioritized and not config.spec.algorithm.gives_priorities:
+        able = [spec.name for spec in list_algorithm_specs() if spec.algorithm.gives_priorities]
+        message = f"{config.algo} draws uniformly (for {', '.join(able)} only)"
+        problems.append(Problem(("algo_kwargs", "prioritized"), message))
+    if not replay.prioritized:
+        for key in ("priority_exponent", "priority_correction"):
+            if getattr(replay, key) != type(replay).model_fields[key].default:
+                problems.append(Problem(("algo_kwargs", key), "has no effect without prioritized"))
     return problems

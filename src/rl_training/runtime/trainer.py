@@ -21,7 +21,9 @@ class TrainerState:
     global_step: int = 0  # gradient updates while offline, environment steps while collecting
     epoch: int = 0  # passes over the dataset
     update_count: int = 0
+    phase: str = "offline"  # or online, once it collects
     updates_due: int = 0  # of the current environment step, still to come
+    good_step: int | None = None  # a checkpoint that must be kept
     should_stop: bool = False
     stop_reason: str | None = None
 
@@ -65,15 +67,18 @@ class Trainer:
             # the tick is made after the previous update, so collecting acts with fresh weights
             tick = next(experience)
             if isinstance(tick, Collected):
-                state.updates_due = experience.updates_due
-                state.global_step, state.epoch = experience.clock(state)
+                self._look_at_the_clock()
                 callbacks.on_collect_end(state, tick.env_steps)
             else:
                 terms = state.algorithm.update(tick)
                 if state.algorithm.priorities is not None:
                     experience.feedback(tick, state.algorithm.priorities)
                 state.update_count = state.algorithm.update_count
-                state.updates_due = experience.updates_due
-                state.global_step, state.epoch = experience.clock(state)
+                self._look_at_the_clock()
                 callbacks.on_update_end(state, terms)
         callbacks.on_train_end(state)
+
+    def _look_at_the_clock(self) -> None:
+        state, experience = self.state, self.experience
+        state.phase, state.updates_due = experience.phase, experience.updates_due
+        state.global_step, state.epoch = experience.clock(state)

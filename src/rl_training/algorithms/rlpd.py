@@ -1,0 +1,134 @@
+"""RLPD: SAC that also learns from prior data, many times per step. Ball et al. 2023.
+
+critic       min_Q  mean_i E[(Q_i(s,a) - y)²],   `gradient_updates_per_step` times per step
+             y = r + γ (1-d) (min_{i∈M} Q̄_i(s',a') - α log π(a'|s')),   a' ~ π(·|s')
+             M: `subset_size` critics, drawn anew for each update and the same for its batch
+actor        min_π  E[α log π(a|s) - mean_i Q_i(s,a)],   once after these, with the temperature
+temperature  min_α  -E[log α (log π(a|s) + H)]
+
+The critics normalise every hidden layer (LayerNorm before ReLU). Every batch is half logged data and
+half collected: `offline_batch_ratio`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_training.algorithms.base import Algorithm, Noise, Terms, target_of
+from rl_training.algorithms.redq import REDQConfig
+from rl_training.algorithms.registry import register
+from rl_training.algorithms.soft import critic_inputs, joint_update_step, new_temperature
+from rl_training.algorithms.targets import (
+    batch_target,
+    critic_terms,
+    soft_actor_terms,
+    temperature_terms,
+)
+from rl_training.config import option
+from rl_training.data.batch import Batch
+from rl_training.data.replay_config import replay_options
+from rl_training.models import EnsembleMLP, Init, SquashedGaussianActor
+from rl_training.spec import ProblemSpec
+
+
+class RLPDConfig(REDQConfig):
+    target_entropy: float | None = option(
+        None, "entropy H that auto aims at; null = -dimensions / 2"
+    )
+    critic_layer_norm: bool = option(True, "normalise the critics' hidden layers")
+    backup_entropy: bool = option(True, "whether targets hold the entropy term")
+
+
+def rlpd_critic_loss(*, q_values: Tensor, target_q: Tensor) -> Terms:
+    """q_values (critics, batch), target_q (batch,); a mean over critics, not SAC's sum."""
+    terms = critic_terms(q_values, target_q)
+    return {**terms, "critic_loss": terms["critic_loss"] / q_values.shape[0]}
+
+
+def rlpd_actor_loss(*, q_values: Tensor, log_probs: Tensor, alpha: Tensor) -> Terms:
+    """q_values (critics, batch) and log_probs (batch,) at the policy's own actions."""
+    return soft_actor_terms(values=q_values.mean(0), log_probs=log_probs, alpha=alpha)
+
+
+def rlpd_temperature_loss(*, log_alpha: Tensor, log_probs: Tensor, target_entropy: float) -> Terms:
+    """log_probs (batch,) at the policy's own actions, or their mean."""
+    return temperature_terms(
+        log_alpha=log_alpha, log_probs=log_probs, target_entropy=target_entropy
+    )
+
+
+def rlpd_loss(
+    *,
+    q_values: Tensor,
+    target_q: Tensor,
+    policy_q_values: Tensor,
+    log_probs: Tensor,
+    log_alpha: Tensor,
+    target_entropy: float,
+) -> Terms:
+    """All three in one dict."""
+    critic = rlpd_critic_loss(q_values=q_values, target_q=target_q)
+    actor = rlpd_actor_loss(q_values=policy_q_values, log_probs=log_probs, alpha=log_alpha.exp())
+    return {
+        **critic,
+        **actor,
+        **rlpd_temperature_loss(
+            log_alpha=log_alpha, log_probs=log_probs, target_entropy=target_entropy
+        ),
+    }
+
+
+def critic_loss(nets: RLPDAlgorithm, batch: Batch, noise: Noise, config: RLPDConfig) -> Terms:
+    with torch.no_grad():
+        inputs, log_probs = critic_inputs(nets, batch.next_obs, noise["next"])
+        values = nets.target_critic.chosen(noise["subset"], inputs).amin(0)
+        if config.backup_entropy:
+            values = values - nets.temperature() * log_probs
+        target_q = batch_target(batch, values, config.gamma)
+    return rlpd_critic_loss(q_values=nets.critic(batch.obs_actions), target_q=target_q)
+
+
+def actor_loss(nets: RLPDAlgorithm, batch: Batch, noise: Noise, config: RLPDConfig) -> Terms:
+    inputs, log_probs = critic_inputs(nets, batch.obs, noise["policy"])
+    return rlpd_actor_loss(
+        q_values=nets.critic(inputs), log_probs=log_probs, alpha=nets.temperature()
+    )
+
+
+def temperature_loss(nets: RLPDAlgorithm, batch: Batch, noise: Noise, config: RLPDConfig) -> Terms:
+    wanted = config.target_entropy
+    return rlpd_temperature_loss(
+        log_alpha=nets.temperature.log,
+        log_probs=noise["log_probs"],
+        target_entropy=-nets.spec.action_dim / 2 if wanted is None else wanted,
+    )
+
+
+@register("rlpd", regimes=("offline_to_online",))
+class RLPDAlgorithm(Algorithm[RLPDConfig]):
+    losses = {"critic": critic_loss, "actor": actor_loss, "temperature": temperature_loss}
+    joint_updates = True
+    replay = replay_options(learning_starts=5_000, gradient_updates_per_step=20)
+
+    def build(self, spec: ProblemSpec, config: RLPDConfig) -> None:
+        sizes, init = config.hidden_sizes, Init(xavier=True)
+        self.actor = SquashedGaussianActor(spec.obs_dim, spec.action_dim, sizes, init=init)
+        self.critic: Any = EnsembleMLP(
+            config.num_critics,
+            spec.obs_dim + spec.action_dim,
+            sizes,
+            layer_norm=config.critic_layer_norm,
+            norm_first=True,
+            init=init,
+        )
+        self.target_critic = target_of(self.critic)
+        self.temperature = new_temperature(self)
+
+    def update_step(self, batch: Batch) -> Terms:
+        return joint_update_step(self, batch)
+
+
+RLPD = RLPDAlgorithm

@@ -1,0 +1,61 @@
+"""The options of going on online from logged data."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import field_validator
+
+from rl_training.config import ConfigError, Options, option
+from rl_training.data.replay_config import with_defaults
+
+
+class RatioSchedule(Options):
+    """A share of logged rows that changes over the environment steps of a run."""
+
+    kind: Literal["linear", "cosine"] = option("linear", "shape of the change")
+    start: float = option(0.5, "share at the first environment step", ge=0, le=1)
+    final: float = option(0.0, "share at the end of the horizon", ge=0, le=1)
+    horizon: int | None = option(None, "environment steps until then; null = the run's total", ge=1)
+
+
+class BridgeConfig(Options):
+    """Shared by every algorithm that trains offline to online."""
+
+    offline_pretrain_updates: int = option(
+        0, "gradient updates on logged data alone, before the first environment step", ge=0
+    )
+    offline_batch_ratio: float | dict[str, Any] | None = option(
+        0.5,
+        "share of logged rows in every batch once collecting: a number, {kind, start, final, horizon}, "
+        "or null to draw from logged and collected rows as from one buffer",
+    )
+    rollback_on_drop: float | None = option(
+        None,
+        "return to the last good policy and stop when a score falls below the offline one by more "
+        "than this share of its size; null = never",
+        gt=0,
+    )
+
+    @field_validator("offline_batch_ratio")
+    @classmethod
+    def _is_a_share(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            try:
+                RatioSchedule(**value)
+            except ConfigError as error:
+                raise ConfigError(
+                    [problem.under("offline_batch_ratio") for problem in error.problems]
+                ) from None
+        elif value is not None and not 0 <= value <= 1:
+            raise ValueError(f"must be >= 0 and <= 1, got {value!r}")
+        return value
+
+    def ratio(self) -> RatioSchedule | float | None:
+        given = self.offline_batch_ratio
+        return RatioSchedule(**given) if isinstance(given, dict) else given
+
+
+def bridge_options(**defaults: Any) -> type[BridgeConfig]:
+    """The same options with an algorithm's own defaults."""
+    return with_defaults(BridgeConfig, defaults)
