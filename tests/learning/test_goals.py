@@ -31,3 +31,10 @@ def test_a_point_finds_its_goal_and_stays(name: str, tmp_path: Path) -> None:
     found = score(name, tmp_path)
     assert found["eval/success_rate"] >= 0.95
     assert found["eval/return_mean"] >= -16  # -11 is the straight way; passing by is not enough
+
+
+def test_an_arm_reaches(tmp_path: Path) -> None:
+    pytest.importorskip("gymnasium_robotics")
+    found = score("her/fetchreach", tmp_path)
+    assert found["eval/success_rate"] >= 0.95
+    assert found["eval/return_mean"] >= -2.5
