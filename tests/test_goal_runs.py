@@ -162,11 +162,35 @@ def test_wrong_settings_are_named(options: dict[str, Any], message: str, config:
         config(algo_kwargs=options)
 
 
+def test_logged_data_cannot_be_joined_by_goals(config: Any, tmp_path: Path) -> None:
+    path = tmp_path / "log.npz"
+    assert main(["data", "collect", "--env", POINT, "--steps", "40", "-o", str(path)]) == 0
+    options = {"regime": "offline_to_online", "dataset_kind": "npz", "dataset_path": str(path)}
+    settings = {"algo": "td3_bc", "env_id": POINT, "output_dir": str(tmp_path / "runs")}
+    with pytest.raises(ConfigError, match="her: logged data has no achieved goals; train online"):
+        TrainConfig(**settings, algo_kwargs={**options, "her": True})
+    with pytest.raises(EnvError, match="offline_to_online training cannot collect them"):
+        train(TrainConfig(**settings, algo_kwargs=options))
+    assert not (tmp_path / "runs").exists()
+
+
 def test_priorities_and_hindsight_do_not_go_together(config: Any) -> None:
     with pytest.raises(ConfigError, match="prioritized: her: true draws uniformly"):
         config("dqn", algo_kwargs={"prioritized": True})
     with pytest.raises(ConfigError, match="her: is for collecting, but bc trains on logged data"):
         TrainConfig(algo="bc", algo_kwargs={"her": True})
+
+
+@pytest.mark.parametrize(
+    ("shaping", "given"), [({"shift": 1.0}, "1"), ({"scale": 10.0}, "-10"), ({"shift": -1.0}, "-2")]
+)
+def test_targets_are_not_clipped_to_a_range_that_rewards_leave(
+    shaping: Any, given: str, config: Any
+) -> None:
+    changes = {"env_kwargs": {"wrappers": {"reward": shaping}}}
+    with pytest.raises(ConfigError, match=f"clip_targets: is for .*{POINT} gives {given}"):
+        new_run(config("her", **changes))
+    new_run(config("her", **changes, algo_kwargs={"clip_targets": False})).experience.close()
 
 
 # -- what reads a policy or makes logs -----------------------------------------------------------

@@ -127,12 +127,10 @@ def story(buffer: HERReplayBuffer, steps: int, log: Any = None) -> HERReplayBuff
     episode, time = [0] * buffer.num_envs, [0] * buffer.num_envs
     for _ in range(steps):
         now = np.array([[e, 100 * episode[e] + time[e]] for e in range(buffer.num_envs)], float)
-        after = now + [0, 1]
+        after = now + np.array([0, 1])
         ends = np.array([time[e] + 1 == length[e] for e in range(buffer.num_envs)])
         goal = np.full_like(now, 9)
-        views = [
-            {"observation": s, "achieved_goal": s, "desired_goal": goal} for s in (now, after)
-        ]
+        views = [{"observation": s, "achieved_goal": s, "desired_goal": goal} for s in (now, after)]
         zeros = np.zeros(buffer.num_envs)
         buffer.add_batch(views[0], zeros[:, None], zeros - 1, views[1], ends & False, ends)
         for e in range(buffer.num_envs):

@@ -19,7 +19,7 @@ from pydantic import Field
 from torch import Tensor
 
 from rl_training.algorithms.base import ActorCriticConfig, Algorithm, Noise, Terms, target_of
-from rl_training.algorithms.delayed import least_target_q, noisy
+from rl_training.algorithms.delayed import explore_with_noise, least_target_q
 from rl_training.algorithms.registry import register
 from rl_training.algorithms.targets import batch_target, critic_terms, policy_gradient_terms
 from rl_training.config import option
@@ -147,7 +147,7 @@ class HERAlgorithm(Algorithm[HERConfig]):
     def explore(
         self, obs: NDArray[np.float32], rng: np.random.Generator, progress: float
     ) -> NDArray[Any]:
-        actions = noisy(self.best_actions(obs), rng, self.config.exploration_noise)
+        actions = explore_with_noise(self, obs, rng, progress)
         at_random = rng.random(len(obs)) < self.config.random_action_chance
         if at_random.any():
             shape = (int(at_random.sum()), self.spec.action_dim)

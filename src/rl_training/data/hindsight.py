@@ -117,8 +117,8 @@ class HERReplayBuffer(ReplayBuffer):
         device: torch.device | str | None = None,
     ) -> Batch:
         """A batch drawn uniformly with replacement, in which each row may have a new goal."""
-        where = torch.randint(self._size, (batch_size,), generator=generator)
-        rows = self._rows.index_select(0, where)
+        where = self.draw(batch_size, generator)
+        rows = self.rows_at(where)
         chosen = (torch.rand(batch_size, generator=generator) < self.her_ratio).nonzero().flatten()
         if len(chosen):
             self.relabel(rows, chosen, self.choose(where[chosen], generator))
