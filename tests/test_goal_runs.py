@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import random
 from pathlib import Path
@@ -21,6 +22,9 @@ from rl_training.runtime.assemble import new_run
 from tests.test_online_runs import killed
 from tests.test_resume import assert_same_run
 
+needs_robotics = pytest.mark.skipif(
+    importlib.util.find_spec("gymnasium_robotics") is None, reason="needs the extra robotics"
+)
 POINT, BITS = "RL-PointGoal-v0", "RL-BitFlip-v0"
 
 
@@ -78,6 +82,27 @@ def test_killed_at_any_tick_and_resumed_is_the_uninterrupted_run(case: str, conf
     resume(run_dir)
     assert_same_run(whole.run_dir, run_dir)
     assert whole.metrics["eval/success_rate"] in (0, 1)
+
+
+@needs_robotics
+@pytest.mark.parametrize("env_id", ["FetchReach-v4", "PointMaze_UMaze-v3"])
+def test_robots_run_and_go_on_in_the_middle_of_an_episode(env_id: str, config: Any) -> None:
+    settings = config("her", env_id=env_id, num_envs=2, algo_kwargs={"clip_targets": False})
+    whole = train(settings)
+    run_dir = killed(settings, 51)
+    resume(run_dir)
+    assert_same_run(whole.run_dir, run_dir)
+    assert whole.metrics["eval/success_rate"] in (0, 1)
+
+
+@needs_robotics
+def test_targets_of_a_maze_are_not_clipped(config: Any) -> None:
+    """Its rewards are 0 and 1."""
+    settings = {"env_id": "PointMaze_UMaze-v3", "env_kwargs": {}}
+    with pytest.raises(ConfigError, match="PointMaze_UMaze-v3 gives 1"):
+        new_run(config("her", **settings))
+    settings["env_kwargs"] = {"wrappers": {"reward": {"shift": -1.0}}}
+    new_run(config("her", **settings)).experience.close()
 
 
 @pytest.mark.parametrize("vector_env", ["sync", "async"])
