@@ -69,6 +69,7 @@ class Collector:
         self.num_envs = envs.num_envs
         self.mode = AutoresetMode(envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
         self._scaler = ActionScaler(spec)
+        self._width = spec.obs_dim  # achieved goals come after what the policy sees
         self._everyone = np.arange(self.num_envs)
         self._rows = buffer.new_rows(self.num_envs)
         self._resetting = np.zeros(self.num_envs, np.bool_)  # NEXT_STEP: this step is no transition
@@ -88,7 +89,7 @@ class Collector:
 
     def step(self, act: Act) -> int:
         """Step every environment once; returns how many transitions that made."""
-        obs = self.obs
+        obs = self.obs[:, : self._width]
         actions = act(obs)
         env_actions = self._scaler.to_env(actions)
         try:
@@ -107,7 +108,8 @@ class Collector:
         rows, layout = self._rows, self.buffer.layout
         rows[:, layout.obs] = obs
         rows[:, layout.actions] = actions if actions.ndim == 2 else actions[:, None]
-        rows[:, layout.next_obs] = last
+        rows[:, layout.next_obs] = last[:, : self._width]
+        rows[:, layout.achieved] = last[:, self._width :]
         rows[:, layout.reward] = rewards
         rows[:, layout.termination] = terminated
         rows[:, layout.truncation] = truncated > terminated
@@ -168,6 +170,7 @@ class Collector:
             ("observation", slice(layout.next_obs.start, layout.next_obs.stop)),
             ("reward", slice(layout.reward, layout.reward + 1)),
             ("policy's action", layout.actions),
+            ("achieved goal", layout.achieved),
         ):
             bad = ~np.isfinite(rows[:, columns]).all(1)
             if bad.any():
