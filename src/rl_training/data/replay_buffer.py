@@ -127,6 +127,15 @@ class ReplayBuffer:
         """The next row of this environment does not follow on from its last."""
         self._latest[env_id] = -1
 
+    def newest(self, count: int) -> Tensor:
+        """Places of the rows written last, in the order of writing."""
+        return torch.arange(self._position - count, self._position) % self.capacity
+
+    def ended(self, places: Tensor) -> Tensor:
+        """Whether the episodes of these rows ended with them."""
+        rows = self._rows.index_select(0, places)
+        return (rows[:, self.layout.termination] + rows[:, self.layout.truncation]) > 0
+
     # -- reading ------------------------------------------------------------------------------
 
     def sample(

@@ -132,15 +132,24 @@ class Collector:
     def _step(self, actions: NDArray[Any]) -> Any:
         if not isinstance(self.envs, AsyncVectorEnv):
             return self.envs.step(actions)
-        self.envs.step_async(actions)
-        waiting = list(self.envs.parent_pipes)
-        while waiting:
-            waiting = [pipe for pipe in waiting if not pipe.poll(1.0 / len(waiting))]
-            dead = [index for index, p in enumerate(self.envs.processes) if not p.is_alive()]
-            if dead:
-                code = self.envs.processes[dead[0]].exitcode
-                raise RunError(f"{self.env_id}: the process of environment {dead[0]} died ({code})")
-        return self.envs.step_wait()
+        try:
+            self.envs.step_async(actions)
+            waiting = list(self.envs.parent_pipes)
+            while waiting and not self._dead():
+                waiting = [pipe for pipe in waiting if not pipe.poll(1.0 / len(waiting))]
+            if not waiting:
+                return self.envs.step_wait()
+        except (EOFError, ConnectionError):  # it died in the middle of an answer
+            for process in self.envs.processes:
+                process.join(0.5)
+        dead = self._dead()
+        code = self.envs.processes[dead[0]].exitcode if dead else "no exit code"
+        which = dead[0] if dead else "?"
+        raise RunError(f"{self.env_id}: the process of environment {which} died ({code})")
+
+    def _dead(self) -> list[int]:
+        assert isinstance(self.envs, AsyncVectorEnv)
+        return [index for index, p in enumerate(self.envs.processes) if not p.is_alive()]
 
     def _remember(self, actions: NDArray[Any], rewards: Any, stepped: NDArray[np.int64]) -> None:
         if stepped is self._everyone:

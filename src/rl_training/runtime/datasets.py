@@ -149,6 +149,8 @@ def prepare(
         normalizer = ObservationNormalizer(*dataset.observation_statistics())
     if normalizer is not None:
         learning = learning.with_observation_normalization(normalizer.mean, normalizer.std)
+    if algorithm.needs_returns(config.groups.algorithm):
+        learning = learning.with_returns(getattr(config.groups.algorithm, "gamma", 1.0))
     return TrainingData(spec, PreparedDataset(raw, learning), normalizer, reward_scale)
 
 
