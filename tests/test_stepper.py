@@ -1,7 +1,10 @@
-"""The optimizer step that the default stepper takes is torch's own, bit for bit."""
+"""The default stepper: its optimizer step is torch's own bit for bit, and it keeps nothing."""
 
 from __future__ import annotations
 
+import gc
+
+import pytest
 import torch
 from torch import nn
 
@@ -37,8 +40,9 @@ def test_fused_adam_is_adam() -> None:
     for step in range(20):
         if step == 10:
             fast.param_groups[0]["lr"] = plain.param_groups[0]["lr"] = 1e-3
-        gradients = tuple(torch.randn(shape, generator=generator) for shape in shapes)
-        fast.apply(gradients)
+        gradients = [torch.randn(shape, generator=generator) for shape in shapes]
+        with torch.no_grad():
+            fast.apply(gradients)
         for parameter, gradient in zip(theirs, gradients, strict=True):
             parameter.grad = gradient
         plain.step()
@@ -56,3 +60,55 @@ def test_an_algorithm_may_bring_its_own_optimizer() -> None:
             algorithm.update(make_batch(seed))
     for a, b in zip(usual.parameters(), own.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+def test_gradients_are_scaled_down_to_the_norm_together() -> None:
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(4, 3), (3,), (2, 1, 5)]
+    start = [torch.randn(shape, generator=generator) for shape in shapes]
+    ours, theirs = ([nn.Parameter(value.clone()) for value in start] for _ in range(2))
+    fast, plain = FusedAdam(ours, 1e-2), torch.optim.Adam(theirs, lr=1e-2, fused=True)
+    for size in (0.01, 1.0, 100.0):  # of which the first is small enough
+        gradients = [size * torch.randn(shape, generator=generator) for shape in shapes]
+        for parameter, gradient in zip(theirs, gradients, strict=True):
+            parameter.grad = gradient.clone()
+        torch.nn.utils.clip_grad_norm_(theirs, 0.5)
+        plain.step()
+        with torch.no_grad():
+            fast.apply(gradients, 0.5)
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)
+
+
+def test_a_parameter_without_part_in_its_loss_is_named() -> None:
+    class HalfBC(BC):
+        losses = {
+            "actor": lambda nets, batch, noise, config: {
+                "actor_loss": nets.actor.net.layers[0](batch.obs).mean()
+            }
+        }
+
+    algorithm = HalfBC(SPEC, BCConfig(hidden_sizes=(8,)))
+    before = [value.detach().clone() for value in algorithm.parameters()]
+    with pytest.raises(RuntimeError, match=r"actor_loss does not depend on .*layers\.1\.weight"):
+        algorithm.update(make_batch(0))
+    assert all(torch.equal(a, b) for a, b in zip(before, algorithm.parameters(), strict=True))
+
+
+def test_updates_keep_no_tensor() -> None:
+    algorithm = BC(SPEC, BCConfig(hidden_sizes=(8, 8)))
+
+    def alive() -> int:
+        return sum(isinstance(value, torch.Tensor) for value in gc.get_objects())
+
+    algorithm.update(make_batch(0))
+    batch = make_batch(1)
+    gc.collect()
+    gc.disable()  # so that a cycle would show, too
+    try:
+        before = alive()
+        for _ in range(50):
+            algorithm.update(batch)
+        assert alive() == before
+    finally:
+        gc.enable()

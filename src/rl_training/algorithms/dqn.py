@@ -52,11 +52,15 @@ class DQNConfig(AlgorithmConfig):
 
 def dqn_critic_loss(*, q_values: Tensor, target_q: Tensor, weights: Tensor | None = None) -> Terms:
     """All (batch,)."""
-    errors = F.smooth_l1_loss(q_values, target_q, reduction="none")
+    if weights is None:
+        loss = F.smooth_l1_loss(q_values, target_q)
+    else:
+        loss = (weights * F.smooth_l1_loss(q_values, target_q, reduction="none")).mean(-1)
+    seen = q_values.detach()
     return {
-        "critic_loss": (errors if weights is None else weights * errors).mean(-1),
-        "q_mean": q_values.mean(-1),
-        "q_max": q_values.amax(-1),
+        "critic_loss": loss,
+        "q_mean": seen.mean(-1),
+        "q_max": seen.amax(-1),
         "target_q_mean": target_q.mean(-1),
     }
 
@@ -110,9 +114,14 @@ class DQNAlgorithm(Algorithm[DQNConfig]):
         fallen = min(1.0, progress / config.exploration_fraction)
         epsilon = config.epsilon_start + fallen * (config.epsilon_end - config.epsilon_start)
         at_random = rng.random(len(obs)) < epsilon
+        count = np.count_nonzero(at_random)
+        if count == 0:
+            return self.best_actions(obs)
+        drawn = rng.integers(self.spec.action_dim, size=count)
+        if count == len(obs):
+            return drawn
         actions = self.best_actions(obs)
-        if at_random.any():
-            actions[at_random] = rng.integers(self.spec.action_dim, size=int(at_random.sum()))
+        actions[at_random] = drawn
         return actions
 
 

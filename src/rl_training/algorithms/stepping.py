@@ -5,13 +5,15 @@ An algorithm does not know which stepper runs, so that one source of losses serv
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
 
 from rl_training.data.batch import Batch
+from rl_training.models.nodes import Tape
 
 if TYPE_CHECKING:
     from rl_training.algorithms.base import Algorithm
@@ -38,12 +40,10 @@ class FusedAdam(torch.optim.Adam):
         self._steps: Tensor | None = None
         self._states: tuple[list[Tensor], ...] = ()
 
-    @torch.no_grad()
-    def apply(self, gradients: tuple[Tensor, ...], max_norm: float | None = None) -> None:
+    def apply(self, gradients: list[Tensor], max_norm: float | None = None) -> None:
         """One step; the gradients are in the order of the parameters.
 
-        With `max_norm` they are scaled down together to this norm if theirs is larger; nobody waits
-        to know whether it is.
+        Call it without gradients enabled. With `max_norm` they are scaled down together to this norm if theirs is larger.
         """
         (group,) = self.param_groups
         parameters = group["params"]
@@ -87,31 +87,54 @@ class FusedAdam(torch.optim.Adam):
         return self.state[parameter]
 
 
-def _excess(gradients: tuple[Tensor, ...], max_norm: float) -> Tensor:
-    """By how much the norm of all gradients together is too large; at least 1."""
-    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+def _excess(gradients: list[Tensor], max_norm: float) -> Tensor | None:
+    """By how much the norm of all gradients together is too large; None or 1 if it is not.
+
+    On a CPU plain numbers cost less than tensors; on a GPU nobody waits to know them.
+    """
+    norms = torch._foreach_norm(gradients)
+    if norms[0].is_cpu:
+        excess = math.hypot(*(norm.item() for norm in norms)) / max_norm
+        return torch.tensor(excess, dtype=norms[0].dtype) if excess > 1 else None
+    norm = torch.linalg.vector_norm(torch.stack(norms))
     return (norm / max_norm).clamp_min_(1.0)
 
 
+def _all_found(
+    algorithm: Algorithm[Any], name: str, gradients: Sequence[Tensor | None]
+) -> list[Tensor]:
+    found = [value for value in gradients if value is not None]
+    if len(found) == len(gradients):
+        return found
+    names = [key for key, _ in getattr(algorithm, name).named_parameters()]
+    unused = [key for key, value in zip(names, gradients, strict=True) if value is None]
+    raise RuntimeError(f"{name}_loss does not depend on {name}'s {', '.join(unused)}")
+
+
 class EagerStepper:
-    """Plain autograd, differentiating each loss in its own network's parameters only."""
+    """Differentiates each loss in its own network's parameters only, at once."""
 
     def minimize(self, algorithm: Algorithm[Any], name: str, batch: Batch, noise: Noise) -> Terms:
-        terms = algorithm.losses[name](algorithm, batch, noise, algorithm.config)
         parameters = algorithm.parameters_of(name)
-        # grad() in these inputs alone skips the weight gradients of a critic that only relays
-        gradients = torch.autograd.grad(terms[f"{name}_loss"], parameters)
+        with Tape(parameters) as tape:
+            terms = algorithm.losses[name](algorithm, batch, noise, algorithm.config)
+        with torch.no_grad():
+            gradients = _all_found(algorithm, name, tape.gradients(terms[f"{name}_loss"]))
+            self._step(algorithm, name, gradients)
+        return {key: value.detach() for key, value in terms.items()}
+
+    def _step(self, algorithm: Algorithm[Any], name: str, gradients: list[Tensor]) -> None:
         max_norm = getattr(algorithm.config, "max_grad_norm", None)
         optimizer = algorithm.optimizers[name]
         if isinstance(optimizer, FusedAdam):
             optimizer.apply(gradients, max_norm)
         else:  # of an algorithm with a `build_optimizer` of its own
+            parameters = algorithm.parameters_of(name)
             for parameter, gradient in zip(parameters, gradients, strict=True):
                 parameter.grad = gradient
             if max_norm is not None:
                 torch.nn.utils.clip_grad_norm_(parameters, max_norm)
             optimizer.step()
-        return {key: value.detach() for key, value in terms.items()}
 
     @torch.no_grad()
     def track(self, algorithm: Algorithm[Any], tau: float) -> None:

@@ -15,7 +15,7 @@ def td_target(
     *, rewards: Tensor, terminations: Tensor, next_values: Tensor, gamma: float | Tensor
 ) -> Tensor:
     """R + γ (1 - terminated) V(s'), (batch,): a truncated transition bootstraps like any other."""
-    return rewards + gamma * (1 - terminations) * next_values
+    return torch.addcmul(rewards, gamma * (1 - terminations), next_values)
 
 
 def batch_target(batch: Batch, next_values: Tensor, gamma: float) -> Tensor:
@@ -45,10 +45,11 @@ def ensemble_mse(q_values: Tensor, target_q: Tensor) -> Tensor:
 
 def critic_terms(q_values: Tensor, target_q: Tensor) -> dict[str, Tensor]:
     """The loss of critics that regress one target, and what to watch of it."""
+    seen = q_values.detach()
     return {
         "critic_loss": ensemble_mse(q_values, target_q),
-        "q_mean": q_values.mean((-2, -1)),
-        "q_max": q_values.amax((-2, -1)),
+        "q_mean": seen.mean((-2, -1)),
+        "q_max": seen.amax((-2, -1)),
         "target_q_mean": target_q.mean(-1),
     }
 
@@ -142,6 +143,16 @@ def conservative_gap(
     else:
         scores = sampled_q - log_densities
     return temperature * (scores / temperature).logsumexp(-2) - q_values
+
+
+def calibrated(sampled_q: Tensor, returns: Tensor, num_uniform: int) -> Tensor:
+    """Cal-QL: values of the policy's actions not below what the data really returned.
+
+    sampled_q (critics, samples, batch), the first `num_uniform` samples being uniform ones, which
+    stay; returns (batch,).
+    """
+    own = torch.maximum(sampled_q[:, num_uniform:], returns)
+    return torch.cat([sampled_q[:, :num_uniform], own], 1)
 
 
 def max_backup(*, next_q: Tensor, log_probs: Tensor, alpha: Tensor | float) -> Tensor:

@@ -287,8 +287,8 @@ class GreedyActor:
 
 def pick(values: Tensor, actions: Tensor) -> Tensor:
     """The entry of each row's action: values (..., batch, choices), actions (batch,)."""
-    index = actions.expand(values.shape[:-1]).unsqueeze(-1)
-    return values.gather(-1, index).squeeze(-1)
+    index = actions if values.ndim == 2 else actions.expand(values.shape[:-1])
+    return values.gather(-1, index.unsqueeze(-1)).squeeze(-1)
 
 
 def choose(probabilities: Tensor, generator: torch.Generator) -> Tensor:

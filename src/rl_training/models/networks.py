@@ -6,14 +6,15 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rl_training.models.nodes import Layout, evaluate, normalise
+from rl_training.models.nodes import evaluate, relay_member
+from rl_training.models.passes import Layout, normalise
 
 NumpyFunction = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
@@ -64,11 +65,14 @@ class MLP(nn.Module):
                 last = layer is layers[-1]
                 init.fill_(layer.weight, layer.bias, fan_in=layer.in_features, last=last)
         self.layers = nn.ModuleList(layers)
+        self.layout = Layout(len(layers))
 
     def forward(self, x: Tensor) -> Tensor:
-        layers = [layer._parameters for layer in self.layers._modules.values() if layer is not None]
-        parameters = [layer[kind] for kind in ("weight", "bias") for layer in layers]
-        return evaluate(Layout(len(layers)), x, parameters)  # type: ignore[arg-type]
+        # by name, as going through nn.Module's attributes would double the cost of this
+        layers: Any = self._modules["layers"]
+        each = [layer._parameters for layer in layers._modules.values()]
+        parameters = [layer["weight"] for layer in each] + [layer["bias"] for layer in each]
+        return evaluate(self.layout, x, parameters)
 
     def as_numpy(self) -> NumpyFunction:
         """The same function on arrays: a tenth of the cost for one observation.
@@ -169,6 +173,9 @@ class EnsembleMLP(nn.Module):
 
     def member(self, index: int, x: Tensor) -> Tensor:
         """Values of one member alone, (batch,) or (batch, out_dim)."""
+        relayed = relay_member(self.layout, index, x, self._all_parameters())
+        if relayed is not None:
+            return relayed
         norm = self.layout.norm
         *hidden, (last_weight, last_bias) = self._layers()
         for position, (weight, bias) in enumerate(hidden):
@@ -195,8 +202,12 @@ class EnsembleMLP(nn.Module):
 
     def _all_parameters(self) -> list[Tensor]:
         """In the order of a `Layout`."""
-        kinds = (self.weights, self.biases, self.scales, self.shifts)
-        return [value for kind in kinds for value in kind._parameters.values()]  # type: ignore[misc]
+        modules: Any = self._modules
+        return [
+            value
+            for kind in ("weights", "biases", "scales", "shifts")
+            for value in modules[kind]._parameters.values()
+        ]
 
 
 class LearnedScale(nn.Module):
