@@ -269,7 +269,9 @@ is chosen by its score. The episodes start in the same states for both libraries
 — : Stable-Baselines3 has no REDQ. "not run": no result yet.
 
 Higher is better. Pendulum swung up and held returns about -150, and 500 is the limit of CartPole.
-Three seeds of a short budget show a broken algorithm, not which of two sound ones is better.
+Three seeds of a short budget can show a broken algorithm, not which of two sound ones is better.
+DQN's last policy is a matter of luck with these settings: an earlier revision, which drew its random
+actions in another order, scored 500, 295 and 500 here.
 
 Settings are those of the packaged configurations `<algorithm>/pendulum` and `dqn/cartpole`; for
 HalfCheetah those of `<algorithm>/locomotion` with {SHORT["learning_starts"]:,} random steps, and for TQC with two critics of
