@@ -10,23 +10,26 @@ what was run with another configuration than is packaged now.
 from __future__ import annotations
 
 import argparse
-import json
-import multiprocessing
-import os
-import platform
-import statistics
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import gymnasium as gym
-import numpy as np
 import torch
+from cells import (
+    EPISODES,
+    Result,
+    listed_versions,
+    mean_and_deviation,
+    read,
+    run_all,
+    save,
+    table,
+    versions,
+)
 
-import rl_training
 from rl_training.api.managed import managed_class
 from rl_training.data.builtin import load_builtin
 from rl_training.experiment import (
@@ -42,7 +45,6 @@ TASKS = {
     "mountaincar": "mountaincar/mixed-v0",
     "cartpole": "cartpole/mixed-v0",
 }
-EPISODES = 50
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks" / "offline.md"
 
 
@@ -50,6 +52,10 @@ class Cell(NamedTuple):
     algo: str
     task: str
     seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.algo}/{self.task} seed {self.seed}"
 
     def path(self, output: Path) -> Path:
         return output / "cells" / f"{self.algo}-{self.task}-{self.seed}.json"
@@ -59,16 +65,12 @@ class Cell(NamedTuple):
         return load_config(f"{self.algo}/{self.task}", overrides)
 
 
-def read_result(cell: Cell, output: Path) -> dict[str, Any] | None:
+def read_result(cell: Cell, output: Path) -> Result | None:
     """None if it has not been run, or not with the configuration that is packaged now."""
-    path = cell.path(output)
-    if not path.exists():
-        return None
-    result: dict[str, Any] = json.loads(path.read_text())
-    return result if result["config"] == cell.config(output).as_dict() else None
+    return read(cell.path(output), cell.config(output).as_dict())
 
 
-def run_cell(cell: Cell, output: Path) -> dict[str, Any]:
+def run_cell(cell: Cell, output: Path) -> Result:
     """Train and score, in a process of its own."""
     torch.set_num_threads(1)
     algo = managed_class(get_algorithm_spec(cell.algo))(cell.config(output))
@@ -85,53 +87,10 @@ def run_cell(cell: Cell, output: Path) -> dict[str, Any]:
         "episodes": EPISODES,
         "training_seconds": round(seconds, 1),
         "config": algo.config.as_dict(),
-        "versions": versions(),
+        "versions": versions("rl_training", "torch", "gymnasium", "numpy"),
     }
-    save(cell.path(output), json.dumps(result, indent=2) + "\n")
+    save(cell.path(output), result)
     return result
-
-
-def versions() -> dict[str, str]:
-    modules = (rl_training, torch, gym, np)
-    return {"python": platform.python_version()} | {m.__name__: m.__version__ for m in modules}
-
-
-def save(path: Path, text: str) -> None:
-    """In one step: an interrupted benchmark leaves no half of a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(f".{os.getpid()}.part")
-    part.write_text(text)
-    part.replace(path)
-
-
-def run_missing(cells: Sequence[Cell], output: Path, jobs: int) -> int:
-    """Run what has no result yet; returns how many cells failed."""
-    missing = [cell for cell in cells if read_result(cell, output) is None]
-    print(f"{len(cells) - len(missing)} cells done, {len(missing)} to run", flush=True)
-    failed = 0
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max_workers=jobs, mp_context=spawn) as pool:
-        running = {pool.submit(run_cell, cell, output): cell for cell in missing}
-        try:
-            for future in as_completed(running):
-                failed += not report(running[future], future)
-        except KeyboardInterrupt:  # safe at any moment: finished cells are saved
-            for process in multiprocessing.active_children():
-                process.kill()
-            raise
-    return failed
-
-
-def report(cell: Cell, future: Future[dict[str, Any]]) -> bool:
-    """Print what became of a cell; whether it has a score."""
-    name = f"{cell.algo}/{cell.task} seed {cell.seed}"
-    error = future.exception()
-    if error is not None:
-        print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-        return False
-    result = future.result()
-    print(f"{name}: {result['return_mean']:.1f} ({result['training_seconds']:.0f} s)", flush=True)
-    return True
 
 
 def offline_algorithms() -> list[str]:
@@ -143,7 +102,7 @@ def behaviour_returns() -> dict[str, float]:
 
 
 def page_text(
-    results: dict[Cell, dict[str, Any]],
+    results: dict[Cell, Result],
     algorithms: Iterable[str],
     packaged: Iterable[str],
     behaviour: dict[str, float],
@@ -155,23 +114,11 @@ def page_text(
     def entry(algo: str, task: str) -> str:
         if f"{algo}/{task}" not in configs:
             return "—"
-        found = [results.get(Cell(algo, task, seed)) for seed in seeds]
-        returns = [result["return_mean"] for result in found if result is not None]
-        if not returns:
-            return "not run"
-        text = f"{statistics.mean(returns):.1f} ± {statistics.pstdev(returns):.1f}"
-        return text if len(returns) == len(seeds) else f"{text} ({len(returns)} of {len(seeds)})"
+        return mean_and_deviation([results.get(Cell(algo, task, seed)) for seed in seeds])
 
     rows = [["behaviour", *(f"{behaviour[task]:.1f}" for task in TASKS)]]
     rows += [[f"`{algo}`", *(entry(algo, task) for task in TASKS)] for algo in algorithms]
     header = ["algorithm", *(f"`{name}`" for name in TASKS.values())]
-    table = "\n".join("| " + " | ".join(row) + " |" for row in [header, *rows])
-    table = table.replace("\n", "\n|" + "---|" * len(header) + "\n", 1)
-    used = sorted({json.dumps(result["versions"]) for result in results.values()})
-    listed = "; ".join(
-        ", ".join(f"{name} {version}" for name, version in json.loads(text).items())
-        for text in used
-    )
     seed_list = ",".join(map(str, seeds))
     return f"""# Offline benchmark
 
@@ -185,7 +132,7 @@ budget. An entry is the mean return of the final policy over {EPISODES} episodes
 ± standard deviation over seeds {", ".join(map(str, seeds))}. No checkpoint is chosen by its score. "Behaviour" is the mean
 return of the episodes in the dataset.
 
-{table}
+{table(header, rows)}
 
 — : no packaged configuration for this dataset. "not run": there is one, but no result yet.
 
@@ -194,7 +141,7 @@ with a force of 0.2 returns 98.6; 500 is the limit of CartPole. What the dataset
 The configurations are small, made for minutes on one core: they rank algorithms at that budget, not in
 general.
 
-Versions: {listed or "no results yet"}.
+Versions: {listed_versions(results.values())}.
 """
 
 
@@ -222,7 +169,9 @@ def main() -> int:
         for cell in cells
         if cell.algo in (arguments.only or algorithms) and cell.task in (arguments.task or TASKS)
     ]
-    failed = run_missing(chosen, output, arguments.jobs)
+    missing = [cell for cell in chosen if read_result(cell, output) is None]
+    print(f"{len(chosen) - len(missing)} cells done, {len(missing)} to run", flush=True)
+    failed = run_all(missing, partial(run_cell, output=output), arguments.jobs)
     found = {cell: read_result(cell, output) for cell in cells}
     results = {cell: result for cell, result in found.items() if result is not None}
     PAGE.parent.mkdir(parents=True, exist_ok=True)

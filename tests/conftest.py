@@ -88,6 +88,8 @@ def bridges(algo: str) -> bool:
 
 
 def own_env(algo: str) -> str:
+    if get_algorithm_spec(algo).algorithm.replay().her:
+        return "RL-PointGoal-v0"
     kinds = get_algorithm_spec(algo).action_kinds
     return "Pendulum-v1" if "continuous" in kinds else "CartPole-v1"
 

@@ -18,7 +18,7 @@ from rl_training.runtime import Callback, TrainConfig, TrainerState, resume, tra
 from rl_training.runtime.assemble import new_run
 from rl_training.runtime.bridge import share
 from rl_training.runtime.evaluation import Evaluation, Evaluator
-from tests.scripted_env import ScriptedEnv
+from tests.scripted_env import ScriptedEnv, length_of, reward_of
 from tests.test_online_runs import KillAtTick
 from tests.test_resume import Killed, assert_same_run, tensors_of
 
@@ -205,6 +205,10 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "pooled": ("awac", {"offline_pretrain_updates": 15}),
     "decayed weight": ("rebrac", {"offline_pretrain_updates": 15}),
     "conservative": ("cql", {"offline_pretrain_updates": 15, "num_cql_samples": 2}),
+    "calibrated": (
+        "cql",
+        {"offline_pretrain_updates": 15, "num_cql_samples": 2, "cal_ql": True},
+    ),
     "expectile": ("iql", {"offline_pretrain_updates": 15, "offline_batch_ratio": {"start": 0.9}}),
     "filtered": ("crr", {"offline_pretrain_updates": 15, "rollback_on_drop": 50.0}),
 }
@@ -315,3 +319,27 @@ def test_options_of_collecting_are_refused_offline(pendulum_config: Any) -> None
             pendulum_config("awac", algo_kwargs={key: value})
     with pytest.raises(ConfigError, match="is for going on online from logged data, but sac"):
         TrainConfig(algo="sac", env_id="Pendulum-v1", algo_kwargs={"offline_batch_ratio": 0.5})
+
+
+def test_calibration_knows_returns_of_both_sources(config: Any, logged: TransitionDataset) -> None:
+    """Collected rows have none until their episode has ended; the environment never discounts."""
+    options = {"cal_ql": True, "gamma": 1.0, "batch_size": 64, "buffer_capacity": 64}
+    options |= {"normalize_observations": False, "reward_scale": 0.5}
+    seen: dict[tuple[int, int], set[float]] = {}
+    for batch in batches_of(config("cql", algo_kwargs=options), logged, 60):
+        assert batch.returns is not None
+        tagged = batch.obs[:, 0] == TAG
+        steps_left = 5 - batch.obs[tagged, 1]
+        worse = 0.5 * steps_left
+        assert ((batch.returns[tagged] - 5 * steps_left).abs() <= worse).all()
+        for (identity, time), found in zip(
+            batch.obs[~tagged].tolist(), batch.returns[~tagged].tolist(), strict=True
+        ):
+            seen.setdefault((int(identity), int(time)), set()).add(found)
+    known = {place: max(values) for place, values in seen.items() if max(values) > -np.inf}
+    assert known
+    assert any(-np.inf in values for values in seen.values())
+    for (identity, time), found in known.items():
+        left = range(time, length_of(identity))
+        expected = 0.5 * sum(reward_of(identity, step, 0.0) for step in left)
+        assert found == pytest.approx(expected, abs=0.02 * len(left))

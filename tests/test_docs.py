@@ -349,16 +349,24 @@ def test_quickstart_lists_every_extra() -> None:
 # -- the demo ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("td3_bc", "code"), [([-200, -250, -300], 0), ([-200, -250, -450], 1)])
-def test_demo_fails_unless_td3_bc_wins_on_every_seed(
-    td3_bc: list[float], code: int, monkeypatch: pytest.MonkeyPatch, capsys: Any
+@pytest.mark.parametrize(
+    ("td3_bc", "rlpd", "code"),
+    [([-200, -250, -300], -180, 0), ([-200, -250, -450], -180, 1), ([-200, -250, -300], -900, 1)],
+)
+def test_demo_fails_unless_td3_bc_and_rlpd_win(
+    td3_bc: list[float], rlpd: float, code: int, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     specification = importlib.util.spec_from_file_location("demo", ROOT / "examples" / "demo.py")
     assert specification is not None
     assert specification.loader is not None
     demo = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(demo)
-    returns = {"td3_bc/pendulum": td3_bc, "bc/pendulum": [-400.0] * 3}
+    returns = {
+        "td3_bc/pendulum": td3_bc,
+        "bc/pendulum": [-400.0] * 3,
+        "rlpd/pendulum": [rlpd],
+        "sac/pendulum": [-800.0],
+    }
     scores = {
         config: [demo.Score(config, seed, value, Path("run")) for seed, value in enumerate(values)]
         for config, values in returns.items()
@@ -366,4 +374,6 @@ def test_demo_fails_unless_td3_bc_wins_on_every_seed(
     monkeypatch.setattr(demo, "run_all", lambda _: scores)
     monkeypatch.setattr(sys, "argv", ["demo.py"])
     assert demo.main() == code
-    assert "TD3+BC" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "TD3+BC" in printed
+    assert "RLPD" in printed

@@ -2,8 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+GOAL_KEYS = ("observation", "desired_goal", "achieved_goal")
+
+
+def flat_goals(obs: Mapping[str, Any], *, achieved: bool = False) -> NDArray[np.float32]:
+    """A goal environment's observation, or a batch of them, as the vector that policies see.
+
+    That is `observation` and `desired_goal` side by side; with `achieved` also `achieved_goal`.
+    """
+    keys = GOAL_KEYS if achieved else GOAL_KEYS[:2]
+    missing = [key for key in keys if key not in obs]
+    if missing:
+        raise ValueError(f"a goal observation has {', '.join(keys)}; {missing[0]} is missing")
+    return np.concatenate([np.asarray(obs[key], np.float32) for key in keys], -1)
 
 
 @dataclass(frozen=True)
@@ -19,6 +37,7 @@ class ProblemSpec:
     action_low: tuple[float, ...] = ()  # environment units; empty for discrete actions
     action_high: tuple[float, ...] = ()
     action_start: int = 0  # the first choice of a discrete action
+    goal_dim: int = 0  # columns at the end of an observation that hold the desired goal
 
     @property
     def action_width(self) -> int:
@@ -42,7 +61,7 @@ class ProblemSpec:
         bounds = {key: tuple(map(float, values[key])) for key in ("action_low", "action_high")}
         spec = cls(**{**values, **bounds})
         width = spec.action_dim if spec.action_kind == "continuous" else 0
-        sizes = (spec.obs_dim, spec.action_dim, spec.action_start)
+        sizes = (spec.obs_dim, spec.action_dim, spec.action_start, spec.goal_dim)
         if not all(type(size) is int for size in sizes) or spec.action_kind not in (
             "continuous",
             "discrete",

@@ -261,7 +261,7 @@ def test_names_follow_the_convention(name: str) -> None:
     assert getattr(rl_training, spec.class_name) is getattr(rl_training.api, spec.class_name)
     assert callable(getattr(runtime, f"train_{name}"))
     assert spec.summary
-    starter = own_env(name).split("-")[0].lower()
+    starter = own_env(name).removeprefix("RL-").split("-")[0].lower()
     assert f"{name}/{starter}" in packaged_configs()
 
 
@@ -280,7 +280,7 @@ def test_packaged_config_trains(config_name: str, tmp_path: Path) -> None:
         assert config.groups.dataset.dataset_id
         return
     if config.regime != "offline":
-        if config_name.endswith("/locomotion"):
+        if config_name.endswith(("/locomotion", "/fetchreach")):
             return  # needs MuJoCo
         small |= {"learning_starts": 1, "train_frequency": 1, "gradient_updates_per_step": 1}
         if config.regime == "offline_to_online":

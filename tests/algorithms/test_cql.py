@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,8 +22,8 @@ from rl_training.algorithms.cql import (
     critic_loss,
     logged_q_and_gaps,
 )
-from rl_training.algorithms.targets import conservative_gap, max_backup
-from rl_training.config import ConfigError
+from rl_training.algorithms.targets import calibrated, conservative_gap, max_backup
+from rl_training.config import ConfigError, DatasetError
 from rl_training.data import Batch, TransitionDataset
 from rl_training.models import SquashedGaussianActor, squashed_gaussian_log_prob
 from rl_training.models.distributions import gaussian_log_prob, tanh_log_det
@@ -86,6 +87,35 @@ def test_gap_with_importance_sampling_has_the_reference_value() -> None:
 def test_gap_without_importance_sampling_counts_the_logged_action() -> None:
     gaps = reference_gaps(log_densities=None)
     assert gaps.mean().item() == pytest.approx(1.932194, abs=1e-5)
+
+
+def test_calibrated_values_have_the_reference_gap() -> None:
+    """The uniform actions' values stay below the returns."""
+    bounded = calibrated(SAMPLED_Q, torch.tensor([2.2, 0.2]), num_uniform=2)
+    assert torch.equal(bounded[:, :2], SAMPLED_Q[:, :2])
+    gaps = reference_gaps(sampled_q=bounded)
+    assert (gaps + Q_DATA)[0].tolist() == pytest.approx([4.027848, 3.764682], abs=1e-5)
+    assert gaps.mean().item() == pytest.approx(2.796265, abs=1e-5)
+
+
+def test_calibration_raises_the_gap_and_needs_returns() -> None:
+    batch, algorithm = random_batch(), make(cal_ql=True)
+    noise = noise_for(batch)
+    with pytest.raises(DatasetError, match="with_returns"):
+        critic_loss(algorithm, batch, noise, algorithm.config)
+    gaps = [
+        critic_loss(
+            algorithm,
+            replace(batch, returns=torch.full_like(batch.rewards, value)),
+            noise,
+            algorithm.config,
+        )["conservative_gap"].item()
+        for value in (-torch.inf, 50.0)
+    ]
+    plain = make()
+    expected = critic_loss(plain, batch, noise, plain.config)["conservative_gap"].item()
+    assert gaps[0] == pytest.approx(expected, abs=1e-6)
+    assert gaps[1] > gaps[0] + 10
 
 
 def test_gap_has_a_temperature() -> None:

@@ -169,6 +169,12 @@ class Algorithm(nn.Module, Generic[ConfigT]):
         del config
         return False
 
+    @classmethod
+    def needs_returns(cls, config: Any) -> bool:
+        """Whether batches must hold what episodes really gave after each row."""
+        del config
+        return False
+
     def build(self, spec: ProblemSpec, config: ConfigT) -> None:
         """Create the networks as attributes; `target_<name>` follows `<name>`."""
         raise NotImplementedError(f"{type(self).__name__} must define build(spec, config)")

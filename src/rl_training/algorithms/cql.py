@@ -7,6 +7,7 @@ critic       min_Q  Σ_i E[(Q_i(s,a) - y)²] + α' α_cql (E[gap_i] - g)
              y = r + γ (1-d) min_i Q̄_i(s',a'),   a' ~ π(·|s')
 actor        min_π  E[α log π(a|s) - min_i Q_i(s,a)],   a ~ π(·|s)
 temperature  min_α  -E[log α (log π(a|s) + H)]
+Cal-QL       with `cal_ql`, z_ij of the policy's actions takes max(Q_i(s,a_j), return from s on)
 discrete     gap = log Σ_a' exp Q(s,a') - Q(s,a),   y = r + γ (1-d) Q̄(s', argmax_a' Q(s',a'))
 """
 
@@ -24,13 +25,14 @@ from rl_training.algorithms.registry import register
 from rl_training.algorithms.soft import SoftConfig, new_temperature, policy_step, wanted_entropy
 from rl_training.algorithms.targets import (
     batch_target,
+    calibrated,
     conservative_gap,
     critic_terms,
     max_backup,
     soft_actor_terms,
     temperature_terms,
 )
-from rl_training.config import option
+from rl_training.config import DatasetError, option
 from rl_training.data.batch import Batch
 from rl_training.data.replay_config import replay_options
 from rl_training.models import MLP, GreedyActor, LearnedScale, MLPSACModel, pick
@@ -52,6 +54,9 @@ class CQLConfig(SoftConfig):
     )
     cql_clip_diff_min: float | None = option(None, "lower bound of each row's gap")
     backup_entropy: bool = option(False, "whether targets hold the entropy term, as in SAC")
+    cal_ql: bool = option(
+        False, "keep values of the policy's actions from falling below the data's returns (Cal-QL)"
+    )
     max_target_backup: bool = option(
         False, "whether targets take the best of `num_cql_samples` next actions"
     )
@@ -129,15 +134,25 @@ def logged_q_and_gaps(
         log_densities = torch.cat([uniform, current_log_probs, next_log_probs])
         actions = torch.cat([batch.actions.unsqueeze(0), noise["uniform"], current, following])
     evaluated = nets.critic.at_actions(batch.obs, actions)  # (critics, 1 + 3N, batch)
-    q_values = evaluated[:, 0]
+    q_values, sampled_q = evaluated[:, 0], evaluated[:, 1:]
+    if config.cal_ql:
+        sampled_q = calibrated(sampled_q, require_returns(batch), config.num_cql_samples)
     gaps = conservative_gap(
         q_values=q_values,
-        sampled_q=evaluated[:, 1:],
+        sampled_q=sampled_q,
         log_densities=log_densities if config.importance_sampling else None,
         temperature=config.cql_temperature,
     )
     low = config.cql_clip_diff_min
     return q_values, gaps if low is None else gaps.clamp_min(low)
+
+
+def require_returns(batch: Batch) -> Tensor:
+    if batch.returns is None:
+        raise DatasetError(
+            "the batch has no returns, which cal_ql needs: sample from dataset.with_returns(gamma)"
+        )
+    return batch.returns
 
 
 def next_values(nets: CQLAlgorithm, batch: Batch, noise: Noise, config: CQLConfig) -> Tensor:
@@ -194,6 +209,10 @@ class CQLAlgorithm(Algorithm[CQLConfig]):
         - frozenset(AlgorithmConfig.model_fields)
         - {"critic_learning_rate", "gamma", "tau", "cql_alpha"}
     )
+
+    @classmethod
+    def needs_returns(cls, config: Any) -> bool:
+        return bool(config.cal_ql)
 
     def build(self, spec: ProblemSpec, config: CQLConfig) -> None:
         unused = {"multiplier"} if config.cql_target_gap is None else set()

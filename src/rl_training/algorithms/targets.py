@@ -145,6 +145,16 @@ def conservative_gap(
     return temperature * (scores / temperature).logsumexp(-2) - q_values
 
 
+def calibrated(sampled_q: Tensor, returns: Tensor, num_uniform: int) -> Tensor:
+    """Cal-QL: values of the policy's actions not below what the data really returned.
+
+    sampled_q (critics, samples, batch), the first `num_uniform` samples being uniform ones, which
+    stay; returns (batch,).
+    """
+    own = torch.maximum(sampled_q[:, num_uniform:], returns)
+    return torch.cat([sampled_q[:, :num_uniform], own], 1)
+
+
 def max_backup(*, next_q: Tensor, log_probs: Tensor, alpha: Tensor | float) -> Tensor:
     """Soft value of the best of several next actions by the least critic, (batch,).
 

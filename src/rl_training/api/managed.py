@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -121,7 +121,9 @@ class ManagedAlgorithm:
             deterministic=deterministic,
         ).metrics()
 
-    def predict(self, obs: ArrayLike, *, deterministic: bool = True) -> NDArray[Any]:
+    def predict(
+        self, obs: ArrayLike | Mapping[str, Any], *, deterministic: bool = True
+    ) -> NDArray[Any]:
         """Actions in the environment's units, for one observation or a batch."""
         if self._policy is None:
             self._trained("predict")

@@ -71,8 +71,13 @@ def _observations(obs: str | None, source: str | None) -> Any:
 def _parse(text: str) -> Any:
     import numpy as np
 
+    from rl_training.spec import flat_goals
+
     try:
-        return np.asarray(json.loads(text), dtype=np.float32)
+        values = json.loads(text)
+        if isinstance(values, dict):
+            values = flat_goals(values)
+        return np.asarray(values, dtype=np.float32)
     except (json.JSONDecodeError, ValueError, TypeError):
         raise ConfigError(f"--obs {text!r}: write a list of numbers, such as '[1, 0, 0]'") from None
 

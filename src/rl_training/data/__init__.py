@@ -3,6 +3,7 @@
 from rl_training.data.batch import Batch
 from rl_training.data.dataset_config import DatasetConfig
 from rl_training.data.dataset_loaders import load_transition_dataset
+from rl_training.data.hindsight import HERReplayBuffer
 from rl_training.data.normalizers import ObservationNormalizer
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.offline_mixers import mix_transition_datasets
@@ -13,6 +14,7 @@ from rl_training.data.replay_config import ReplayConfig
 __all__ = [
     "Batch",
     "DatasetConfig",
+    "HERReplayBuffer",
     "ObservationNormalizer",
     "PrioritizedReplayBuffer",
     "ReplayBuffer",

@@ -24,6 +24,7 @@ class Batch:
     discounts: Tensor | None = None  # (B,) per-row discount, for n-step rows
     weights: Tensor | None = None  # (B,) importance weights
     indices: Tensor | None = None  # (B,) where the rows came from
+    returns: Tensor | None = None  # (B,) discounted returns to go; -inf where not known
     # Not an argument, so that dataclasses.replace forgets it and never pairs it with new fields.
     _rows: Tensor | None = field(default=None, init=False)
 
@@ -36,6 +37,7 @@ class Batch:
         discounts: Tensor | None = None,
         weights: Tensor | None = None,
         indices: Tensor | None = None,
+        returns: Tensor | None = None,
     ) -> Batch:
         """Views of packed rows (B, layout.width); discrete actions become int64."""
         parts = rows.split_with_sizes(layout.sizes, 1)
@@ -49,7 +51,7 @@ class Batch:
             next_actions = None if next_actions is None else next_actions.squeeze(1).long()
         batch = cls(
             obs, actions, rewards, next_obs, terminations, next_actions, next_action_valid,
-            discounts, weights, indices,
+            discounts, weights, indices, returns,
         )  # fmt: skip
         object.__setattr__(batch, "_rows", rows)
         return batch

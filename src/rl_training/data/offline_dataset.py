@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,6 +23,7 @@ from rl_training.data.dataset_saving import save_fields
 from rl_training.data.episodes import Episodes, choose_best, choose_share, rows_of
 from rl_training.data.field_source import ArraySource
 from rl_training.data.packing import PackedRows, pack
+from rl_training.data.returns import returns_to_go
 from rl_training.data.row_view import Affine, RewardTransform, RowView
 from rl_training.data.view_arguments import (
     Numbers,
@@ -94,10 +96,16 @@ class TransitionDataset(DatasetFields):
         return self._batch(positions if index is None else index[positions], device)
 
     def _batch(self, where: Tensor, device: torch.device | str | None) -> Batch:
-        rows = self._view.rows_at(where)
+        rows, returns = self._view.rows_at(where), self.returns_at(where)
         if device is not None:
             rows = rows.to(device, non_blocking=True)
-        return Batch.from_rows(rows, self._view.layout)
+            returns = None if returns is None else returns.to(device, non_blocking=True)
+        return Batch.from_rows(rows, self._view.layout, returns=returns)
+
+    def returns_at(self, places: Tensor) -> Tensor | None:
+        """Returns to go at these places, if they are carried along."""
+        returns = self._view.returns
+        return None if returns is None else returns.index_select(0, places)
 
     def draw(self, count: int, generator: torch.Generator | None) -> Tensor:
         """Places for `rows_at`, drawn as `sample` draws."""
@@ -195,6 +203,15 @@ class TransitionDataset(DatasetFields):
         dataset = self.with_next_actions()
         valid = dataset._view.column(dataset.layout.next_action_valid)
         return dataset._subset((valid + dataset.terminations).nonzero().squeeze(1))
+
+    def with_returns(self, gamma: float) -> TransitionDataset:
+        """Batches with the discounted return to go of each row, of the rewards shown by now."""
+        episodes = self.episodes
+        last = np.repeat(episodes.starts + episodes.lengths - 1, episodes.lengths)
+        totals = returns_to_go(self.rewards, torch.from_numpy(last), gamma)
+        stored = torch.full((self._view.packed.rows.shape[0],), -torch.inf)
+        stored[self._view.storage_rows(0, len(self))] = totals
+        return self._with(returns=stored)
 
     def top_episodes(self, fraction: float) -> TransitionDataset:
         """The best share of episodes by undiscounted return, at least one."""

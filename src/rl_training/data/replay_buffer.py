@@ -40,11 +40,12 @@ class ReplayBuffer:
         num_envs: int = 1,
         n_step: int = 1,
         gamma: float = 0.99,
+        layout: RowLayout | None = None,
     ) -> None:
         if capacity < num_envs:
             raise ValueError(f"capacity {capacity} is less than one row for each of {num_envs}")
         self.capacity = capacity
-        self.layout = RowLayout(obs_dim, action_width, discrete)
+        self.layout = layout or RowLayout(obs_dim, action_width, discrete)
         self.n_step, self.gamma = n_step, gamma
         # memory that is not written to yet is not taken from the machine
         self._rows = torch.empty(capacity, self.layout.width)
@@ -70,6 +71,18 @@ class ReplayBuffer:
         env_ids: NDArray[np.int64] | None = None,
     ) -> None:
         """One transition of each of some environments, in one copy."""
+        rows = self._pack(obs, actions, rewards, next_obs, terminations, truncations)
+        self.add_rows(rows, np.arange(len(rows)) if env_ids is None else env_ids)
+
+    def _pack(
+        self,
+        obs: ArrayLike,
+        actions: ArrayLike,
+        rewards: ArrayLike,
+        next_obs: ArrayLike,
+        terminations: ArrayLike,
+        truncations: ArrayLike,
+    ) -> Rows:
         rows = self.new_rows(len(np.asarray(rewards)))
         layout = self.layout
         rows[:, layout.obs] = obs
@@ -78,7 +91,7 @@ class ReplayBuffer:
         rows[:, layout.reward] = rewards
         rows[:, layout.termination] = terminations
         rows[:, layout.truncation] = truncations
-        self.add_rows(rows, np.arange(len(rows)) if env_ids is None else env_ids)
+        return rows
 
     def new_rows(self, count: int) -> Rows:
         """An array for `add_rows`, to be filled by the columns of `layout`."""
@@ -113,6 +126,15 @@ class ReplayBuffer:
     def begin_episode(self, env_id: int) -> None:
         """The next row of this environment does not follow on from its last."""
         self._latest[env_id] = -1
+
+    def newest(self, count: int) -> Tensor:
+        """Places of the rows written last, in the order of writing."""
+        return torch.arange(self._position - count, self._position) % self.capacity
+
+    def ended(self, places: Tensor) -> Tensor:
+        """Whether the episodes of these rows ended with them."""
+        rows = self._rows.index_select(0, places)
+        return (rows[:, self.layout.termination] + rows[:, self.layout.truncation]) > 0
 
     # -- reading ------------------------------------------------------------------------------
 

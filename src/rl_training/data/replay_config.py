@@ -31,6 +31,13 @@ class ReplayConfig(Options):
     priority_correction: float = option(
         0.4, "importance correction of these draws at the start; it rises to 1", ge=0, le=1
     )
+    her: bool = option(
+        False, "for environments with goals: replay transitions as if they had other goals"
+    )
+    her_ratio: float = option(0.8, "share of transitions that `her` gives another goal", ge=0, le=1)
+    goal_selection_strategy: Literal["future", "final", "episode"] = option(
+        "future", "where in the episode `her` takes goals from: from here on, its end, anywhere"
+    )
     vector_env: Literal["sync", "async"] = option(
         "sync", "run `num_envs` environments in this process, or in a process each"
     )

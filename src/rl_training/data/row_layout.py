@@ -8,15 +8,18 @@ from functools import cached_property
 
 @dataclass(frozen=True)
 class RowLayout:
-    """obs | actions | next_obs | reward | termination | truncation [| next_action | valid].
+    """obs | actions | next_obs | reward | termination | truncation [| next_action | valid] [| achieved].
 
-    Observation and action are neighbours so that a critic's input is a view of the row.
+    Observation and action are neighbours so that a critic's input is a view of the row. With
+    `goal_dim` the last columns of both observations are the desired goal, and those of the row the
+    goal that was achieved in next_obs.
     """
 
     obs_dim: int
     action_width: int
     discrete: bool = False
     has_next_actions: bool = False
+    goal_dim: int = 0
 
     @cached_property
     def obs(self) -> slice:
@@ -52,14 +55,32 @@ class RowLayout:
         return self.next_actions.stop
 
     @cached_property
+    def goal(self) -> slice:
+        """The desired goal within obs."""
+        return slice(self.obs.stop - self.goal_dim, self.obs.stop)
+
+    @cached_property
+    def next_goal(self) -> slice:
+        """The desired goal within next_obs."""
+        return slice(self.next_obs.stop - self.goal_dim, self.next_obs.stop)
+
+    @cached_property
+    def achieved(self) -> slice:
+        """The goal that was achieved in next_obs."""
+        start = self.next_action_valid + 1 if self.has_next_actions else self.reward + 3
+        return slice(start, start + self.goal_dim)
+
+    @cached_property
     def width(self) -> int:
-        return self.next_action_valid + 1 if self.has_next_actions else self.reward + 3
+        return self.achieved.stop
 
     @cached_property
     def sizes(self) -> list[int]:
         """Widths of the column blocks, for one `Tensor.split` of a gathered batch."""
         sizes = [self.obs_dim, self.action_width, self.obs_dim, 3]
-        return [*sizes, self.action_width, 1] if self.has_next_actions else sizes
+        if self.has_next_actions:
+            sizes += [self.action_width, 1]
+        return [*sizes, self.goal_dim] if self.goal_dim else sizes
 
     def with_next_actions(self, carried: bool = True) -> RowLayout:
         return replace(self, has_next_actions=carried)

@@ -66,6 +66,7 @@ class RowView:
     reward_transforms: tuple[RewardTransform, ...] = ()
     has_next: Tensor | None = None  # (N,) bool: the following row's action is the next action
     shares: Shares | None = None
+    returns: Tensor | None = None  # (N,) discounted returns to go of the rows shown
 
     def __len__(self) -> int:
         return self.packed.rows.shape[0] if self.index is None else self.index.shape[0]

@@ -8,6 +8,8 @@ from rl_training.envs.factory import (
     make_vector_env,
     parse_env_kwargs,
 )
+from rl_training.envs.goal_rewards import GoalReward
+from rl_training.envs.goals import FlatGoals, has_goals, without_goals
 from rl_training.envs.rewards import (
     RewardClipWrapper,
     RewardScaleWrapper,
@@ -27,11 +29,14 @@ __all__ = [
     "ActionScaler",
     "EnvConfig",
     "EnvUse",
+    "FlatGoals",
+    "GoalReward",
     "RewardClipWrapper",
     "RewardScaleWrapper",
     "RewardShiftWrapper",
     "RewardTransformConfig",
     "apply_reward_wrappers",
+    "has_goals",
     "infer_env_spaces",
     "make_env",
     "make_raw_env",
@@ -40,4 +45,5 @@ __all__ = [
     "problem_spec",
     "to_env_action",
     "to_unit_action",
+    "without_goals",
 ]

@@ -12,6 +12,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 
 from rl_training.config import ConfigError, Problem, unknown_key
 from rl_training.envs.episodes import SeededEpisodes
+from rl_training.envs.goals import FlatGoals
 from rl_training.envs.lookup import RESERVED_KEYS, build_env
 from rl_training.envs.rewards import RewardTransformConfig, apply_reward_wrappers
 
@@ -138,18 +139,20 @@ def make_vector_env(
     autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     episode_seed: int | None = None,
     copy: bool = True,
+    goals: bool = False,
 ) -> VectorEnv[Any, Any, Any]:
     """`num_envs` copies side by side, in this process or in one process each.
 
     In gymnasium's default NEXT_STEP mode the step after an episode's end only resets: its action is
     ignored and it is no transition. In SAME_STEP mode the last observation is in `info["final_obs"]`.
     With `episode_seed` every episode is seeded from it by its number (`SeededEpisodes`). Without `copy`
-    observations hold until the next step only.
+    observations hold until the next step only. With `goals` goal observations are vectors of
+    observation, desired goal and achieved goal (`FlatGoals`).
     """
     if num_envs < 1:
         raise ConfigError([Problem(("num_envs",), f"must be >= 1, got {num_envs}")])
     makers = [
-        partial(_make_member, env_id, env_kwargs, use, episode_seed, index)
+        partial(_make_member, env_id, env_kwargs, use, episode_seed, index, goals)
         for index in range(num_envs)
     ]
     if asynchronous:
@@ -163,6 +166,9 @@ def _make_member(
     use: Use,
     episode_seed: int | None,
     index: int,
+    goals: bool,
 ) -> gym.Env[Any, Any]:
     env = make_env(env_id, env_kwargs, use=use)
+    if goals:
+        env = FlatGoals(env, achieved=True)
     return env if episode_seed is None else SeededEpisodes(env, episode_seed, index)

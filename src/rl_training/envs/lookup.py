@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import importlib.util
 import inspect
 import re
 from collections.abc import Iterable, Mapping
@@ -18,6 +19,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, load_env_creator, parse_env_id
 
 from rl_training.config import EnvError, MissingExtraError, suggest
+from rl_training.envs.goal_envs import register_goal_envs
 
 # Named in gymnasium's own messages -> the package as people call it, and the extra that holds it.
 _EXTRAS = {
@@ -25,12 +27,13 @@ _EXTRAS = {
     "box2d": ("Box2D", "box2d"),
     "pygame": ("pygame", "video"),
 }
-# gymnasium-robotics registers these when it is installed; without it they look misspelled.
+# gymnasium-robotics registers these when it is imported; without it they look misspelled.
 _ROBOTICS = re.compile(
     r"(Fetch|PointMaze|AntMaze|AdroitHand|HandReach|HandManipulate|FrankaKitchen)"
 )
 # Keys of env_kwargs that never reach gymnasium, so that a misspelled one finds its name.
 RESERVED_KEYS = ("wrappers", "training", "evaluation")
+register_goal_envs()
 
 
 def build_env(env_id: str, make_kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
@@ -54,6 +57,8 @@ def find_env(env_id: str) -> EnvSpec | str:
     if not isinstance(env_id, str) or not env_id:
         raise EnvError(f"env_id must be text such as 'Pendulum-v1', got {env_id!r}")
     if ":" not in env_id:
+        if _ROBOTICS.match(env_id):
+            _register_robotics()
         if not _is_registered(env_id):
             raise _unknown_id(env_id)
         return env_id
@@ -70,6 +75,12 @@ def find_env(env_id: str) -> EnvSpec | str:
             f"{env_id} is not an environment: {name} does not inherit from gymnasium.Env"
         )
     return EnvSpec(id=name, entry_point=f"{module_name}:{name}")
+
+
+def _register_robotics() -> None:
+    """Without the package its ids stay unknown, and the error names the extra."""
+    if importlib.util.find_spec("gymnasium_robotics") is not None:
+        gym.register_envs(importlib.import_module("gymnasium_robotics"))
 
 
 def _is_registered(env_id: str) -> bool:

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rl_training.config import EnvError
 from rl_training.envs.factory import make_raw_env
+from rl_training.envs.goals import has_goals
 from rl_training.spec import ProblemSpec
 
 _FLATTEN = (
@@ -47,11 +48,14 @@ def problem_spec(
     obs_problem = _observation_problem(observation_space)
     if obs_problem:
         raise EnvError(f"{prefix}{obs_problem}; observation space: {_short(observation_space)}")
-    assert isinstance(observation_space, spaces.Box)
-    obs_dim = observation_space.shape[0]
+    obs_dim, goal_dim = _widths(observation_space)
     if isinstance(action_space, spaces.Discrete):
         return ProblemSpec(
-            obs_dim, "discrete", int(action_space.n), action_start=int(action_space.start)
+            obs_dim,
+            "discrete",
+            int(action_space.n),
+            action_start=int(action_space.start),
+            goal_dim=goal_dim,
         )
     action_problem = _action_problem(action_space)
     if action_problem:
@@ -63,7 +67,16 @@ def problem_spec(
         action_space.shape[0],
         action_low=tuple(map(float, action_space.low)),
         action_high=tuple(map(float, action_space.high)),
+        goal_dim=goal_dim,
     )
+
+
+def _widths(space: spaces.Space[Any]) -> tuple[int, int]:
+    """Of a supported observation as a vector, and of the goal at its end."""
+    if not isinstance(space, spaces.Dict):
+        return spaces.flatdim(space), 0
+    goal_dim = spaces.flatdim(space["desired_goal"])
+    return spaces.flatdim(space["observation"]) + goal_dim, goal_dim
 
 
 def _short(space: spaces.Space[Any]) -> str:
@@ -73,6 +86,11 @@ def _short(space: spaces.Space[Any]) -> str:
 
 
 def _observation_problem(space: spaces.Space[Any]) -> str | None:
+    if isinstance(space, spaces.Dict) and has_goals(space):
+        problems = (_observation_problem(part) for part in space.spaces.values())
+        if space["achieved_goal"].shape != space["desired_goal"].shape:
+            return "achieved_goal and desired_goal must have the same shape"
+        return next(filter(None, problems), None)
     if not isinstance(space, spaces.Box):
         if isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
             return f"discrete observations must be one-hot vectors: {_FLATTEN}"

@@ -31,6 +31,7 @@ from rl_training.runtime.datasets import (
 )
 from rl_training.runtime.execution import Run
 from rl_training.runtime.experience import Experience, Offline
+from rl_training.runtime.goals import goal_reward
 from rl_training.runtime.online import Online, build_buffer
 from rl_training.runtime.policy import Policy
 from rl_training.runtime.runs import (
@@ -171,7 +172,13 @@ def _experience(config: TrainConfig, data: TrainingData, algorithm: Algorithm[An
     assert config.env_id is not None
     replay = config.groups.replay
     gamma = getattr(config.groups.algorithm, "gamma", 1.0)  # without one nothing bootstraps
-    buffer = build_buffer(replay, data.spec, num_envs=config.num_envs, gamma=gamma)
+    buffer = build_buffer(
+        replay,
+        data.spec,
+        num_envs=config.num_envs,
+        gamma=gamma,
+        compute_reward=goal_reward(config, data.spec),
+    )
     envs = make_vector_env(
         config.env_id,
         config.num_envs,
@@ -180,6 +187,7 @@ def _experience(config: TrainConfig, data: TrainingData, algorithm: Algorithm[An
         autoreset_mode=AutoresetMode.SAME_STEP,
         episode_seed=stream_seed(config.seed, "environment"),
         copy=False,
+        goals=replay.her,
     )
     collector = Collector(envs, data.spec, buffer, config.env_id)
     common: dict[str, Any] = {

@@ -15,6 +15,7 @@ from rl_training.data.batch import Batch
 from rl_training.data.bridge_config import BridgeConfig, RatioSchedule
 from rl_training.data.normalizers import ObservationNormalizer
 from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.data.returns import ReturnTracker
 from rl_training.runtime.collector import Observations
 from rl_training.runtime.experience import Collected
 from rl_training.runtime.online import Online
@@ -42,6 +43,12 @@ class OfflineToOnline(Online):
         self.ratio = bridge.ratio()
         self.pretrained = 0  # updates
         self._logged_rows = self._batches = 0  # since the last report
+        self._returns: ReturnTracker | None = None
+        config = self.algorithm.config
+        if self.algorithm.needs_returns(config):
+            self._returns = ReturnTracker(
+                self.buffer.capacity, self.collector.num_envs, config.gamma, self._rewards_at
+            )
         if normalizer is not None:
             self._mean = normalizer.mean.cpu().numpy()
             self._inverse_std = (1 / normalizer.std).cpu().numpy()
@@ -54,7 +61,11 @@ class OfflineToOnline(Online):
         if self.phase == "offline":
             return self._pretraining_batch()
         self.algorithm.online_progress = self._progress()
-        return super().__next__()
+        tick = super().__next__()
+        if self._returns is not None and isinstance(tick, Collected):
+            places = self.buffer.newest(tick.env_steps)
+            self._returns.add(places, self.buffer.ended(places))
+        return tick
 
     def _pretraining_batch(self) -> Batch:
         updates = min(self._updates_per_batch(), self.pretrain_updates - self.pretrained)
@@ -72,14 +83,22 @@ class OfflineToOnline(Online):
         places = self.dataset.draw(int(logged.sum()), self._generator)
         width = self.buffer.layout.width  # next actions, which collected rows lack, come after it
         older = self.dataset.rows_at(places)[:, :width]
-        newer = self._collected_rows(updates * size - len(places))
+        recent = self.buffer.draw(updates * size - len(places), self._generator)
+        newer = self._collected_rows(recent)
         is_logged = torch.arange(size).expand(updates, size) < logged.unsqueeze(1)
         rows = torch.empty(updates * size, width)
         rows[is_logged.flatten()] = older
         rows[~is_logged.flatten()] = newer
         self._logged_rows += len(places)
         self._batches += updates
-        return Batch.from_rows(rows.to(self.algorithm.device), self.buffer.layout)
+        returns = None
+        older_returns = self.dataset.returns_at(places)
+        if self._returns is not None and older_returns is not None:
+            returns = torch.empty(updates * size)
+            returns[is_logged.flatten()] = older_returns
+            returns[~is_logged.flatten()] = self._returns.returns[recent]
+            returns = returns.to(self.algorithm.device)
+        return Batch.from_rows(rows.to(self.algorithm.device), self.buffer.layout, returns=returns)
 
     def _logged_counts(self, updates: int, size: int) -> Tensor:
         """How many rows of each update are logged ones, (updates,)."""
@@ -93,8 +112,12 @@ class OfflineToOnline(Online):
             ratio = share(ratio, self.env_steps, self.total_steps)
         return torch.full((updates,), round(ratio * size))
 
-    def _collected_rows(self, count: int) -> Tensor:
-        rows = self.buffer.rows_at(self.buffer.draw(count, self._generator))
+    def _rewards_at(self, places: Tensor) -> Tensor:
+        rows = self.dataset.with_reward_transforms_of(self.buffer.rows_at(places))
+        return rows[:, self.buffer.layout.reward]
+
+    def _collected_rows(self, places: Tensor) -> Tensor:
+        rows = self.buffer.rows_at(places)
         self.dataset.with_reward_transforms_of(rows)
         if self.normalizer is not None:
             for columns in (self.buffer.layout.obs, self.buffer.layout.next_obs):
@@ -134,6 +157,9 @@ class OfflineToOnline(Online):
             "logged_rows": self._logged_rows,
             "batches": self._batches,
         }
+        if self._returns is not None:
+            known = self._returns.state_dict()
+            tensors = {**tensors, **{f"replay.tracked.{key}": v for key, v in known.items()}}
         return TrainingState(tensors, {**values, **counts})
 
     def load_state_dict(self, state: TrainingState) -> None:
@@ -142,6 +168,14 @@ class OfflineToOnline(Online):
             self.pretrained = self.pretrain_updates
             return
         super().load_state_dict(state)
+        prefix = "replay.tracked."
+        tracked = {
+            key.removeprefix(prefix): value
+            for key, value in state.tensors.items()
+            if key.startswith(prefix)
+        }
+        if self._returns is not None and tracked:
+            self._returns.load_state_dict(tracked)
         self.pretrained = state.values["pretrained"]
         self._logged_rows, self._batches = state.values["logged_rows"], state.values["batches"]
 

@@ -14,6 +14,7 @@ from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.random_data import collect, collect_random
 from rl_training.envs.factory import make_raw_env, parse_env_kwargs
 from rl_training.envs.failures import naming_the_env
+from rl_training.envs.goals import without_goals
 from rl_training.envs.rewards import RewardTransformConfig
 from rl_training.envs.spaces import ActionScaler, infer_env_spaces
 from rl_training.runtime.assemble import load_policy, open_checkpoint
@@ -38,7 +39,7 @@ def collect_dataset(
             raise ConfigError("collecting needs --env ID, --checkpoint PATH, or both")
         if noise or not deterministic:
             raise ConfigError("--noise and --stochastic need a --checkpoint to act with")
-        env = make_raw_env(env_id)
+        env = without_goals(make_raw_env(env_id))
         try:
             with naming_the_env(env_id):
                 return collect_random(env, steps, seed)
@@ -64,7 +65,7 @@ def collect_dataset(
         action = action + noise * (high - low) / 2 * rng.standard_normal(action.shape)
         return np.clip(action, low, high).astype(np.float32)
 
-    env = make_raw_env(env_id, config.env_kwargs)
+    env = without_goals(make_raw_env(env_id, config.env_kwargs))
     try:
         with naming_the_env(env_id):
             return collect(env, act, steps, seed)

@@ -69,6 +69,7 @@ class Collector:
         self.num_envs = envs.num_envs
         self.mode = AutoresetMode(envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
         self._scaler = ActionScaler(spec)
+        self._width = spec.obs_dim  # achieved goals come after what the policy sees
         self._everyone = np.arange(self.num_envs)
         self._rows = buffer.new_rows(self.num_envs)
         self._resetting = np.zeros(self.num_envs, np.bool_)  # NEXT_STEP: this step is no transition
@@ -88,7 +89,7 @@ class Collector:
 
     def step(self, act: Act) -> int:
         """Step every environment once; returns how many transitions that made."""
-        obs = self.obs
+        obs = self.obs[:, : self._width]
         actions = act(obs)
         env_actions = self._scaler.to_env(actions)
         try:
@@ -107,7 +108,8 @@ class Collector:
         rows, layout = self._rows, self.buffer.layout
         rows[:, layout.obs] = obs
         rows[:, layout.actions] = actions if actions.ndim == 2 else actions[:, None]
-        rows[:, layout.next_obs] = last
+        rows[:, layout.next_obs] = last[:, : self._width]
+        rows[:, layout.achieved] = last[:, self._width :]
         rows[:, layout.reward] = rewards
         rows[:, layout.termination] = terminated
         rows[:, layout.truncation] = truncated > terminated
@@ -130,15 +132,24 @@ class Collector:
     def _step(self, actions: NDArray[Any]) -> Any:
         if not isinstance(self.envs, AsyncVectorEnv):
             return self.envs.step(actions)
-        self.envs.step_async(actions)
-        waiting = list(self.envs.parent_pipes)
-        while waiting:
-            waiting = [pipe for pipe in waiting if not pipe.poll(1.0 / len(waiting))]
-            dead = [index for index, p in enumerate(self.envs.processes) if not p.is_alive()]
-            if dead:
-                code = self.envs.processes[dead[0]].exitcode
-                raise RunError(f"{self.env_id}: the process of environment {dead[0]} died ({code})")
-        return self.envs.step_wait()
+        try:
+            self.envs.step_async(actions)
+            waiting = list(self.envs.parent_pipes)
+            while waiting and not self._dead():
+                waiting = [pipe for pipe in waiting if not pipe.poll(1.0 / len(waiting))]
+            if not waiting:
+                return self.envs.step_wait()
+        except (EOFError, ConnectionError):  # it died in the middle of an answer
+            for process in self.envs.processes:
+                process.join(0.5)
+        dead = self._dead()
+        code = self.envs.processes[dead[0]].exitcode if dead else "no exit code"
+        which = dead[0] if dead else "?"
+        raise RunError(f"{self.env_id}: the process of environment {which} died ({code})")
+
+    def _dead(self) -> list[int]:
+        assert isinstance(self.envs, AsyncVectorEnv)
+        return [index for index, p in enumerate(self.envs.processes) if not p.is_alive()]
 
     def _remember(self, actions: NDArray[Any], rewards: Any, stepped: NDArray[np.int64]) -> None:
         if stepped is self._everyone:
@@ -168,6 +179,7 @@ class Collector:
             ("observation", slice(layout.next_obs.start, layout.next_obs.stop)),
             ("reward", slice(layout.reward, layout.reward + 1)),
             ("policy's action", layout.actions),
+            ("achieved goal", layout.achieved),
         ):
             bad = ~np.isfinite(rows[:, columns]).all(1)
             if bad.any():

@@ -18,6 +18,7 @@ from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.offline_mixers import mix_transition_datasets
 from rl_training.envs.factory import make_env
 from rl_training.envs.failures import naming_the_env
+from rl_training.envs.goals import without_goals
 from rl_training.envs.spaces import infer_env_spaces
 from rl_training.runtime.seeding import stream_seed
 from rl_training.runtime.train_config import TrainConfig
@@ -92,7 +93,7 @@ def _load(config: TrainConfig, choice: DatasetChoice) -> TransitionDataset:
 
 def _collect_random(config: TrainConfig, keys: dict[str, Any]) -> TransitionDataset:
     assert config.env_id is not None
-    env = make_env(config.env_id, config.env_kwargs)
+    env = without_goals(make_env(config.env_id, config.env_kwargs))
     try:
         with naming_the_env(config.env_id):
             return load_transition_dataset(
@@ -148,6 +149,8 @@ def prepare(
         normalizer = ObservationNormalizer(*dataset.observation_statistics())
     if normalizer is not None:
         learning = learning.with_observation_normalization(normalizer.mean, normalizer.std)
+    if algorithm.needs_returns(config.groups.algorithm):
+        learning = learning.with_returns(getattr(config.groups.algorithm, "gamma", 1.0))
     return TrainingData(spec, PreparedDataset(raw, learning), normalizer, reward_scale)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -210,7 +210,7 @@ def evaluate_checkpoint(
 
 
 def predict_checkpoint(
-    path: str | Path, obs: ArrayLike, *, deterministic: bool = True
+    path: str | Path, obs: ArrayLike | Mapping[str, Any], *, deterministic: bool = True
 ) -> NDArray[Any]:
     """Actions of a checkpoint's policy; to predict often, keep the managed class in memory."""
     checkpoint, config = open_checkpoint(path, policy_only=True)

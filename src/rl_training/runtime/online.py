@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm, TrainingState
 from rl_training.data.batch import Batch
+from rl_training.data.hindsight import HERReplayBuffer, RewardFunction
 from rl_training.data.prioritized import PrioritizedReplayBuffer
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.replay_config import ReplayConfig
@@ -24,8 +25,26 @@ log = logging.getLogger("rl_training")
 
 
 def build_buffer(
-    options: ReplayConfig, spec: ProblemSpec, *, num_envs: int, gamma: float
+    options: ReplayConfig,
+    spec: ProblemSpec,
+    *,
+    num_envs: int,
+    gamma: float,
+    compute_reward: RewardFunction | None = None,
 ) -> ReplayBuffer:
+    """What the options ask for; a replay with goals is only to be read without `compute_reward`."""
+    if options.her:
+        return HERReplayBuffer(
+            options.buffer_capacity,
+            spec.obs_dim,
+            spec.action_width,
+            goal_dim=spec.goal_dim,
+            compute_reward=compute_reward,
+            her_ratio=options.her_ratio if compute_reward is not None else 0.0,
+            goal_selection_strategy=options.goal_selection_strategy,
+            discrete=spec.action_kind == "discrete",
+            num_envs=num_envs,
+        )
     shape: dict[str, Any] = {
         "capacity": options.buffer_capacity,
         "obs_dim": spec.obs_dim,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from rl_training.algorithms.base import Algorithm
 from rl_training.data.normalizers import ObservationNormalizer
 from rl_training.envs.spaces import ActionScaler
 from rl_training.models.networks import NumpyFunction
+from rl_training.spec import flat_goals
 
 
 class Policy:
@@ -41,8 +43,15 @@ class Policy:
             self._mean = normalizer.mean.cpu().numpy().astype(np.float32)
             self._inverse_std = (1 / normalizer.std).cpu().numpy().astype(np.float32)
 
-    def predict(self, obs: ArrayLike, *, deterministic: bool = True) -> NDArray[Any]:
-        """The action for one observation, or the actions for a batch of them."""
+    def predict(
+        self, obs: ArrayLike | Mapping[str, Any], *, deterministic: bool = True
+    ) -> NDArray[Any]:
+        """The action for one observation, or the actions for a batch of them.
+
+        Goal observations may be what the environment gives, or its parts side by side.
+        """
+        if isinstance(obs, Mapping):
+            obs = flat_goals(obs)
         if isinstance(obs, torch.Tensor):
             obs = obs.detach().cpu()
         array = np.asarray(obs, dtype=np.float32)

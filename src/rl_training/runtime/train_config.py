@@ -271,6 +271,7 @@ def _collecting_problems(config: TrainConfig, groups: Groups) -> list[Problem]:
             message = f"must be >= {whose}, which is {least}; got {replay.buffer_capacity}"
             problems.append(Problem(("algo_kwargs", "buffer_capacity"), message))
     problems += _priority_problems(config, replay)
+    problems += [problem.under("algo_kwargs") for problem in _goal_problems(config, replay)]
     if config.regime == "offline_to_online" and replay.n_step > 1:
         message = "logged data is learned from step by step; leave it at 1"
         problems.append(Problem(("algo_kwargs", "n_step"), message))
@@ -280,6 +281,26 @@ def _collecting_problems(config: TrainConfig, groups: Groups) -> list[Problem]:
     if replay.vector_env == "async" and config.num_envs == 1:
         message = "a process for a single environment only costs time; set num_envs, too"
         problems.append(Problem(("algo_kwargs", "vector_env"), message))
+    return problems
+
+
+def _goal_problems(config: TrainConfig, replay: ReplayConfig) -> list[Problem]:
+    """What does not go with `her`, and what means nothing without it."""
+    if not replay.her:
+        return [
+            Problem((key,), "has no effect without her: true")
+            for key in ("her_ratio", "goal_selection_strategy")
+            if getattr(replay, key) != type(replay).model_fields[key].default
+        ]
+    problems = []
+    if replay.n_step > 1:
+        message = "her: true replaces the reward of one step; leave it at 1"
+        problems.append(Problem(("n_step",), message))
+    if replay.prioritized:
+        message = "her: true draws uniformly, as an error belongs to a goal that is not drawn again"
+        problems.append(Problem(("prioritized",), message))
+    if config.regime != "online":
+        problems.append(Problem(("her",), "logged data has no achieved goals; train online"))
     return problems
 
 

@@ -1,0 +1,94 @@
+"""What the learning benchmarks share: cells that are trained once, and the tables of their scores."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import platform
+import statistics
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol
+
+EPISODES = 50  # of the final policy
+Result = dict[str, Any]
+
+
+class Cell(Protocol):
+    """One training."""
+
+    @property
+    def name(self) -> str: ...
+
+
+def versions(*packages: str) -> dict[str, str]:
+    return {"python": platform.python_version()} | {name: version(name) for name in packages}
+
+
+def save(path: Path, result: Result) -> None:
+    """In one step: an interrupted benchmark leaves no half of a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(f".{os.getpid()}.part")
+    part.write_text(json.dumps(result, indent=2) + "\n")
+    part.replace(path)
+
+
+def read(path: Path, config: Any) -> Result | None:
+    """None if the cell has not been run, or not with this configuration."""
+    if not path.exists():
+        return None
+    result: Result = json.loads(path.read_text())
+    return result if result["config"] == config else None
+
+
+def run_all(cells: Sequence[Cell], run: Callable[[Any], Result], jobs: int) -> int:
+    """Train each outside this process, in this order; returns how many failed."""
+    failed = 0
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(max_workers=jobs, mp_context=spawn) as pool:
+        running = {pool.submit(run, cell): cell for cell in cells}
+        try:
+            for future in as_completed(running):
+                failed += not _report(running[future], future)
+        except KeyboardInterrupt:  # safe at any moment: finished cells are saved
+            for process in multiprocessing.active_children():
+                process.kill()
+            raise
+    return failed
+
+
+def _report(cell: Cell, future: Future[Result]) -> bool:
+    """Print what became of a cell; whether it has a score."""
+    error = future.exception()
+    if error is not None:
+        print(f"{cell.name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        return False
+    result = future.result()
+    score, seconds = result["return_mean"], result["training_seconds"]
+    print(f"{cell.name}: {score:.1f} ({seconds:.0f} s)", flush=True)
+    return True
+
+
+def mean_and_deviation(results: Sequence[Result | None]) -> str:
+    """Over seeds, with how many of them there are if some were not run."""
+    returns = [result["return_mean"] for result in results if result is not None]
+    if not returns:
+        return "not run"
+    text = f"{statistics.mean(returns):.1f} ± {statistics.pstdev(returns):.1f}"
+    return text if len(returns) == len(results) else f"{text} ({len(returns)} of {len(results)})"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(row) + " |" for row in [header, *rows]]
+    return "\n".join([lines[0], "|" + "---|" * len(header), *lines[1:]])
+
+
+def listed_versions(results: Iterable[Result]) -> str:
+    """Every set of versions that some result was made with."""
+    used = sorted({json.dumps(result["versions"]) for result in results})
+    sets = [", ".join(f"{name} {v}" for name, v in json.loads(text).items()) for text in used]
+    return "; ".join(sets) or "no results yet"

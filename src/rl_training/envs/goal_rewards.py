@@ -1,0 +1,49 @@
+"""What an environment's reward would have been for another goal."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_training.config import EnvError
+from rl_training.envs.factory import make_raw_env, parse_env_kwargs
+from rl_training.envs.failures import naming_the_env
+
+
+class GoalReward:
+    """The reward that training would have given for another goal, wrappers included.
+
+    It asks an environment of its own, which works wherever those that collect are running. `info`
+    is empty: a reward that needs more than the two goals cannot be told in hindsight.
+    """
+
+    def __init__(self, env_id: str, env_kwargs: Mapping[str, Any], goal_dim: int) -> None:
+        self.env_id = env_id
+        self.shaping = parse_env_kwargs(env_kwargs).training.reward
+        env = make_raw_env(env_id, env_kwargs)
+        weakref.finalize(self, env.close)  # nobody else knows of it
+        if not env.has_wrapper_attr("compute_reward"):
+            raise EnvError(
+                f"her: true needs rewards for other goals, but {env_id} has no method "
+                "compute_reward(achieved_goal, desired_goal, info)"
+            )
+        self._compute = env.get_wrapper_attr("compute_reward")
+        some = np.zeros((3, goal_dim), np.float32)
+        shape = self(some, some).shape
+        if shape != (3,):
+            raise EnvError(
+                f"her: true computes many rewards at once, but compute_reward of {env_id} gives "
+                f"shape {shape} for 3 goals; it must be vectorised over the first axis"
+            )
+
+    def __call__(
+        self, achieved: NDArray[np.float32], desired: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """Rewards (n,) of goals (n, goal_dim)."""
+        with naming_the_env(self.env_id):
+            rewards = np.asarray(self._compute(achieved, desired, {}), np.float64)
+        return self.shaping.apply(rewards).astype(np.float32)

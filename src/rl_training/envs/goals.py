@@ -1,0 +1,43 @@
+"""Observations of environments with goals as vectors.
+
+Such an environment gives a Dict of `observation`, `desired_goal` and `achieved_goal`, as those of
+gymnasium-robotics do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from rl_training.spec import GOAL_KEYS, flat_goals
+
+
+def has_goals(space: spaces.Space[Any]) -> bool:
+    """Whether observations tell a goal and what was achieved of it."""
+    return isinstance(space, spaces.Dict) and set(space.spaces) == set(GOAL_KEYS)
+
+
+class FlatGoals(gym.ObservationWrapper[Any, Any, Any]):
+    """Goal observations as one vector: observation, desired goal [, achieved goal]."""
+
+    def __init__(self, env: gym.Env[Any, Any], *, achieved: bool = False) -> None:
+        super().__init__(env)
+        self.achieved = achieved
+        parts = env.observation_space
+        assert isinstance(parts, spaces.Dict)
+        keys = GOAL_KEYS if achieved else GOAL_KEYS[:2]
+        width = sum(spaces.flatdim(parts[key]) for key in keys)
+        self.observation_space = spaces.Box(-np.inf, np.inf, (width,), np.float32)
+
+    def observation(self, observation: Mapping[str, Any]) -> NDArray[np.float32]:
+        return flat_goals(observation, achieved=self.achieved)
+
+
+def without_goals(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+    """The environment as a policy sees it, for those who know vectors only."""
+    return FlatGoals(env) if has_goals(env.observation_space) else env

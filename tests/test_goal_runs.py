@@ -1,0 +1,274 @@
+"""Runs with goals: every learner, exact resume, what is refused, and what reads a policy."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+import rl_training
+from rl_training.cli.main import main
+from rl_training.config import ConfigError, EnvError
+from rl_training.data import HERReplayBuffer, load_transition_dataset
+from rl_training.runtime import TrainConfig, resume, train
+from rl_training.runtime.assemble import new_run
+from tests.test_online_runs import killed
+from tests.test_resume import assert_same_run
+
+needs_robotics = pytest.mark.skipif(
+    importlib.util.find_spec("gymnasium_robotics") is None, reason="needs the extra robotics"
+)
+POINT, BITS = "RL-PointGoal-v0", "RL-BitFlip-v0"
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Any:
+    def make(algo: str = "sac", **changes: Any) -> TrainConfig:
+        kwargs = {
+            "hidden_sizes": [8, 8],
+            "batch_size": 8,
+            "learning_starts": 13,
+            "train_frequency": 1,
+            "gradient_updates_per_step": 1,
+            "buffer_capacity": 50,  # the ring goes round
+            "eval_interval": 25,
+            **({} if algo == "her" else {"her": True}),
+            **changes.pop("algo_kwargs", {}),
+        }
+        values = {
+            "algo": algo,
+            "env_id": BITS if algo == "dqn" else POINT,
+            "env_kwargs": {"bits": 4} if algo == "dqn" else {"max_episode_steps": 11},
+            "total_timesteps": 90,
+            "eval_episodes": 1,
+            "log_interval": 7,
+            "checkpoint_interval": 20,
+            "output_dir": str(tmp_path / "runs"),
+            **changes,
+        }
+        return TrainConfig(**values, algo_kwargs=kwargs)
+
+    return make
+
+
+SHAPED = {"max_episode_steps": 11, "wrappers": {"reward": {"scale": 2.0, "shift": 1.0}}}
+CASES: dict[str, dict[str, Any]] = {
+    "three environments": {"algo": "her", "num_envs": 3},
+    "one environment": {"algo": "her", "algo_kwargs": {"target_update_interval": 3}},
+    "processes": {"num_envs": 2, "algo_kwargs": {"vector_env": "async"}},
+    "the final goal": {"algo": "td3", "algo_kwargs": {"goal_selection_strategy": "final"}},
+    "any goal": {"algo": "ddpg", "algo_kwargs": {"goal_selection_strategy": "episode"}},
+    "choices": {"algo": "dqn", "num_envs": 3, "algo_kwargs": {"target_update_interval": 7}},
+    "discrete sac": {"env_id": BITS, "env_kwargs": {"bits": 4}},
+    "joint updates": {"algo": "redq", "algo_kwargs": {"gradient_updates_per_step": 3}},
+    "quantiles": {"algo": "tqc", "algo_kwargs": {"critic_hidden_sizes": [8], "num_quantiles": 5}},
+    "rewards shaped": {"num_envs": 3, "env_kwargs": SHAPED},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_killed_at_any_tick_and_resumed_is_the_uninterrupted_run(case: str, config: Any) -> None:
+    changes = dict(CASES[case])
+    settings = config(changes.pop("algo", "sac"), **changes)
+    whole = train(settings)
+    run_dir = killed(settings, random.Random(case).randrange(25, 60))
+    resume(run_dir)
+    assert_same_run(whole.run_dir, run_dir)
+    assert whole.metrics["eval/success_rate"] in (0, 1)
+
+
+@needs_robotics
+@pytest.mark.parametrize("env_id", ["FetchReach-v4", "PointMaze_UMaze-v3"])
+def test_robots_run_and_go_on_in_the_middle_of_an_episode(env_id: str, config: Any) -> None:
+    settings = config("her", env_id=env_id, num_envs=2, algo_kwargs={"clip_targets": False})
+    whole = train(settings)
+    run_dir = killed(settings, 51)
+    resume(run_dir)
+    assert_same_run(whole.run_dir, run_dir)
+    assert whole.metrics["eval/success_rate"] in (0, 1)
+
+
+@needs_robotics
+def test_targets_of_a_maze_are_not_clipped(config: Any) -> None:
+    """Its rewards are 0 and 1."""
+    settings = {"env_id": "PointMaze_UMaze-v3", "env_kwargs": {}}
+    with pytest.raises(ConfigError, match="PointMaze_UMaze-v3 gives 1"):
+        new_run(config("her", **settings))
+    settings["env_kwargs"] = {"wrappers": {"reward": {"shift": -1.0}}}
+    new_run(config("her", **settings)).experience.close()
+
+
+@pytest.mark.parametrize("vector_env", ["sync", "async"])
+def test_the_replay_holds_what_happened(vector_env: str, config: Any) -> None:
+    """Positions, goals and outcomes of a point whose every move can be recomputed."""
+    settings = config(
+        num_envs=3,
+        env_kwargs=SHAPED,
+        algo_kwargs={"buffer_capacity": 1_000, "vector_env": vector_env, "learning_starts": 900},
+    )
+    run = new_run(settings)
+    try:
+        for _ in range(40):
+            next(run.experience)
+        buffer = run.experience.buffer  # type: ignore[attr-defined]
+        assert isinstance(buffer, HERReplayBuffer)
+        rows, layout = buffer._rows[:120].numpy(), buffer.layout
+        position, goal = rows[:, 0:2], rows[:, layout.goal]
+        outcome = rows[:, layout.next_obs][:, :2]
+        moved = np.clip(position + np.float32(0.1) * rows[:, layout.actions], -1, 1)
+        np.testing.assert_allclose(outcome, moved, atol=1e-6)
+        assert (rows[:, layout.achieved] == outcome).all()
+        assert (rows[:, layout.next_goal] == goal).all()
+        near = np.linalg.norm(outcome - goal, axis=1) <= 0.05
+        assert (rows[:, layout.reward] == np.where(near, 1.0, -1.0)).all()
+        assert not rows[:, layout.termination].any()
+        assert np.flatnonzero(rows[0::3, layout.truncation]).tolist() == [10, 21, 32]
+        # and a batch holds what would have happened
+        batch = buffer.sample(500, generator=torch.Generator().manual_seed(0))
+        near = (batch.next_obs[:, :2] - batch.next_obs[:, 2:]).norm(dim=1) <= 0.05
+        assert torch.equal(batch.rewards, torch.where(near, 1.0, -1.0))
+        assert near.float().mean() > 0.1
+    finally:
+        run.experience.close()
+
+
+# -- what is refused -----------------------------------------------------------------------------
+
+
+class NoRewards(gym.Env[Any, Any]):
+    part = gym.spaces.Box(-1, 1, (2,), np.float32)
+    observation_space = gym.spaces.Dict(observation=part, achieved_goal=part, desired_goal=part)
+    action_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("algo", "changes", "message"),
+    [
+        ("sac", {"algo_kwargs": {"her": False}}, f"{POINT} has goal observations .*set her: true"),
+        ("her", {"algo_kwargs": {"her": False}}, "set her: true"),
+        ("her", {"env_id": "Pendulum-v1"}, "her: true needs goal observations .*Pendulum-v1 has"),
+        ("sac", {"env_id": "CartPole-v1"}, "needs goal observations .*but CartPole-v1 has none"),
+        ("td3", {"env_id": f"{__name__}:NoRewards"}, "NoRewards has no method compute_reward"),
+        ("her", {"env_id": BITS, "env_kwargs": {}}, "her needs continuous actions"),
+    ],
+)
+def test_environments_that_do_not_fit_are_refused_before_anything_is_written(
+    algo: str, changes: Any, message: str, config: Any
+) -> None:
+    settings = config(algo, **changes)
+    with pytest.raises(EnvError, match=message):
+        train(settings)
+    assert not Path(settings.output_dir).exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_step": 2}, "algo_kwargs.n_step: her: true replaces the reward of one step"),
+        ({"her": False, "her_ratio": 0.5}, "algo_kwargs.her_ratio: has no effect without her"),
+        (
+            {"her": False, "goal_selection_strategy": "final"},
+            "algo_kwargs.goal_selection_strategy: has no effect without her",
+        ),
+        ({"her_ratio": 1.5}, "her_ratio: must be <= 1"),
+        ({"goal_selection_strategy": "futur"}, "did you mean 'future'"),
+        ({"her": 1}, "her: expected true or false"),
+    ],
+)
+def test_wrong_settings_are_named(options: dict[str, Any], message: str, config: Any) -> None:
+    with pytest.raises(ConfigError, match=message):
+        config(algo_kwargs=options)
+
+
+def test_logged_data_cannot_be_joined_by_goals(config: Any, tmp_path: Path) -> None:
+    path = tmp_path / "log.npz"
+    assert main(["data", "collect", "--env", POINT, "--steps", "40", "-o", str(path)]) == 0
+    options = {"regime": "offline_to_online", "dataset_kind": "npz", "dataset_path": str(path)}
+    settings = {"algo": "td3_bc", "env_id": POINT, "output_dir": str(tmp_path / "runs")}
+    with pytest.raises(ConfigError, match="her: logged data has no achieved goals; train online"):
+        TrainConfig(**settings, algo_kwargs={**options, "her": True})
+    with pytest.raises(EnvError, match="offline_to_online training cannot collect them"):
+        train(TrainConfig(**settings, algo_kwargs=options))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_priorities_and_hindsight_do_not_go_together(config: Any) -> None:
+    with pytest.raises(ConfigError, match="prioritized: her: true draws uniformly"):
+        config("dqn", algo_kwargs={"prioritized": True})
+    with pytest.raises(ConfigError, match="her: is for collecting, but bc trains on logged data"):
+        TrainConfig(algo="bc", algo_kwargs={"her": True})
+
+
+@pytest.mark.parametrize(
+    ("shaping", "given"), [({"shift": 1.0}, "1"), ({"scale": 10.0}, "-10"), ({"shift": -1.0}, "-2")]
+)
+def test_targets_are_not_clipped_to_a_range_that_rewards_leave(
+    shaping: Any, given: str, config: Any
+) -> None:
+    changes = {"env_kwargs": {"wrappers": {"reward": shaping}}}
+    with pytest.raises(ConfigError, match=f"clip_targets: is for .*{POINT} gives {given}"):
+        new_run(config("her", **changes))
+    new_run(config("her", **changes, algo_kwargs={"clip_targets": False})).experience.close()
+
+
+# -- what reads a policy or makes logs -----------------------------------------------------------
+
+
+def test_a_policy_takes_goal_observations_in_every_form(
+    config: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    managed = rl_training.HER(config("her"))
+    run_dir = managed.learn().run_dir
+    obs, _ = gym.make(POINT).reset(seed=0)
+    flat = np.concatenate([obs["observation"], obs["desired_goal"]])
+    action = managed.predict(obs)
+    assert action.shape == (2,)
+    assert (managed.predict(flat) == action).all()
+    batch = {key: np.stack([value, value]) for key, value in obs.items()}
+    np.testing.assert_allclose(managed.predict(batch), [action, action], rtol=1e-6)
+    with pytest.raises(ValueError, match="desired_goal is missing"):
+        managed.predict({"observation": obs["observation"]})
+    assert managed.evaluate(3)["eval/success_rate"] <= 1
+    assert (rl_training.HER.load(run_dir).predict(obs) == action).all()
+    capsys.readouterr()
+    written = json.dumps({key: value.tolist() for key, value in obs.items()})
+    assert main(["predict", str(run_dir), "--obs", written]) == 0
+    assert json.loads(capsys.readouterr().out) == pytest.approx(action.tolist(), rel=1e-6)
+    assert main(["predict", str(run_dir), "--obs", '{"observation": [1, 2]}']) == 2
+    assert main(["eval", str(run_dir), "--episodes", "2"]) == 0
+
+
+def test_logs_of_goal_environments(config: Any, tmp_path: Path) -> None:
+    """Random, of a policy, and of a replay; offline algorithms learn from all of them."""
+    run_dir = train(config(num_envs=2)).run_dir
+    sources = {
+        "random": ["--env", POINT, "--steps", "60"],
+        "policy": ["--checkpoint", str(run_dir), "--steps", "60"],
+        "replay": ["--from-run", str(run_dir)],
+    }
+    for name, words in sources.items():
+        path = tmp_path / f"{name}.npz"
+        assert main(["data", "collect", *words, "-o", str(path)]) == 0
+        assert main(["data", "check", str(path), "--env", POINT]) in (0, 1)
+        log = load_transition_dataset("npz", dataset_path=str(path))
+        assert log.obs_dim == 4
+        assert torch.equal(log.obs[:, 2:], log.next_obs[:, 2:])  # the goal of an episode
+        offline = TrainConfig(
+            algo="bc",
+            env_id=POINT,
+            total_timesteps=3,
+            eval_episodes=1,
+            output_dir=str(tmp_path / "offline"),
+            algo_kwargs={"dataset_kind": "npz", "dataset_path": str(path), "batch_size": 4},
+        )
+        assert train(offline).metrics["eval/success_rate"] in (0, 1)
+    assert len(log) == 50
+    generated = offline.replace(algo_kwargs={"dataset_kind": "random", "dataset_size": 40})
+    assert train(generated).stop_reason == "total_timesteps"
