@@ -281,8 +281,12 @@ def test_offline_runs_have_no_replay(pendulum_config: Any, capsys: Any) -> None:
     assert "holds no replay" in capsys.readouterr().err
 
 
-def test_a_run_without_updates_still_reports_what_it_collected(config: Any) -> None:
-    result = train(config(algo_kwargs={"learning_starts": 1_000}, log_interval=1_000))
+def test_a_run_without_updates_says_so_and_reports_what_it_collected(
+    config: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "rl_training"):
+        result = train(config(algo_kwargs={"learning_starts": 1_000}, log_interval=1_000))
+    assert "learning_starts is 1000 and total_timesteps 90" in caplog.text
     assert result.metrics["rollout/episodes"] == 90 // 17
     rows = (result.run_dir / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(row)["step"] for row in rows if "rollout/episodes" in row] == [90]

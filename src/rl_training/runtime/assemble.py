@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,8 @@ from rl_training.runtime.seeding import stream_seed
 from rl_training.runtime.train_config import TrainConfig
 from rl_training.runtime.trainer import TrainerState
 from rl_training.spec import ProblemSpec
+
+log = logging.getLogger("rl_training")
 
 
 def pick_device(name: str) -> torch.device:
@@ -99,6 +102,12 @@ def new_run(
     check_output_dir(config.output_dir)
     config = config.with_absolute_paths()
     _refuse_dataset(config, dataset)
+    starts = config.groups.replay.learning_starts
+    if config.regime != "offline" and starts >= config.total_timesteps:
+        log.warning(
+            "learning_starts is %d and total_timesteps %d: nothing is learned from what is collected",
+            starts, config.total_timesteps,
+        )  # fmt: skip
     if config.regime == "online":
         return _put_together(config, prepare_online(config), callbacks)
     data = prepare(config, build_offline_dataset(config, dataset))
