@@ -27,8 +27,8 @@ SMALL = {"hidden_sizes": [64, 64], "batch_size": 64, "gamma": 0.98, "learning_st
 ARMS: dict[str, tuple[str, dict[str, Any]]] = {
     "rlpd": ("rlpd/pendulum", {"total_timesteps": 3_000}),
     "sac": ("sac/pendulum", {"total_timesteps": 3_000, **SMALL}),
-    "awac": ("awac/pendulum-finetune", {}),
-    "iql": ("iql/pendulum-finetune", {}),
+    "awac": ("awac/pendulum-finetune", {"offline_pretrain_updates": 1_000}),
+    "iql": ("iql/pendulum-finetune", {"offline_pretrain_updates": 1_000}),
 }
 TARGETS = (-400, -200)
 
@@ -120,7 +120,7 @@ def write_page(seeds: list[int]) -> None:
 
 def going_on(arm: str, cells: list[Result | None]) -> list[str]:
     """The score when the offline part ends, and in the end."""
-    offline = [None if c is None else f"{c['returns'][c['steps'].index(5_000)]:.0f}" for c in cells]
+    offline = [None if c is None else f"{c['returns'][c['steps'].index(1_000)]:.0f}" for c in cells]
     online = [None if c is None else f"{c['return_mean']:.0f}" for c in cells]
     return [f"`{ARMS[arm][0]}`", by_seed(offline), by_seed(online)]
 
@@ -158,7 +158,7 @@ Mean over seeds of the evaluations on the way:
 
 ## Offline policies that go on
 
-The score of the offline policy after 5,000 updates (10 episodes), and of the final policy ({episodes} episodes).
+The score of the offline policy after 1,000 updates (10 episodes), and of the final policy ({episodes} episodes).
 
 {further}
 
