@@ -304,6 +304,7 @@ def test_a_score_that_falls_returns_to_the_last_good_policy(
         ({"offline_batch_ratio": {"begin": 1}}, "offline_batch_ratio.begin: unknown key"),
         ({"offline_pretrain_updates": -1}, "offline_pretrain_updates: must be >= 0"),
         ({"rollback_on_drop": 0}, "rollback_on_drop: must be > 0"),
+        ({"rollback_on_drop": 0.3}, "needs an offline policy to compare with"),
         ({"n_step": 3}, "learned from step by step"),
         ({"subset_size": 4}, "subset_size must be <= num_critics"),
     ],
@@ -343,3 +344,31 @@ def test_calibration_knows_returns_of_both_sources(config: Any, logged: Transiti
         left = range(time, length_of(identity))
         expected = 0.5 * sum(reward_of(identity, step, 0.0) for step in left)
         assert found == pytest.approx(expected, abs=0.02 * len(left))
+
+
+def test_rollback_needs_scores(config: Any) -> None:
+    options = {"offline_pretrain_updates": 5, "rollback_on_drop": 0.3}
+    with pytest.raises(ConfigError, match="needs evaluations, but eval_episodes is 0"):
+        config(eval_episodes=0, algo_kwargs=options)
+
+
+def test_an_episode_that_starts_anew_on_resume_is_not_counted_with_the_old_one(
+    config: Any, logged: TransitionDataset, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Returns of a restless environment: rewards of at least 9 a step, over at most six steps."""
+    options = {"cal_ql": True, "num_cql_samples": 2, "gamma": 1.0, "buffer_capacity": 400}
+    settings = config("cql", env_id="tests.scripted_env:RestlessEnv", algo_kwargs=options)
+    with pytest.raises(Killed):
+        train(settings, dataset=logged, callbacks=[KillAtTick(67)])
+    (run_dir,) = Path(settings.output_dir).glob("*")
+    result = resume(run_dir, dataset=logged)
+    assert "does not come out the same" in caplog.text
+    saved = tensors_of(result.run_dir / "checkpoints/last")
+    returns, rows = saved["replay.tracked.returns"], saved["replay.rows"]
+    lengths = 3 + rows[:, 0].long() % 4
+    left = lengths - rows[:, 1]
+    known = returns[: len(rows)] > -torch.inf
+    assert known.any()
+    # the reward is the identity and little more in every step of an episode
+    expected = rows[known, 0] * left[known]
+    torch.testing.assert_close(returns[: len(rows)][known], expected, atol=10.0, rtol=1e-3)

@@ -35,7 +35,7 @@ from rl_training.spec import ProblemSpec
 
 
 class SACConfig(SoftConfig):
-    pass
+    """All of its options are those that its descendants share."""
 
 
 def sac_critic_loss(*, q_values: Tensor, target_q: Tensor) -> Terms:

@@ -27,7 +27,7 @@ from rl_training.spec import ProblemSpec
 
 
 class TD3Config(DelayedConfig):
-    pass
+    """All of its options are those that its descendants share."""
 
 
 def td3_critic_loss(*, q_values: Tensor, target_q: Tensor) -> Terms:

@@ -136,6 +136,10 @@ class ReplayBuffer:
         rows = self._rows.index_select(0, places)
         return (rows[:, self.layout.termination] + rows[:, self.layout.truncation]) > 0
 
+    def in_episode(self, env_id: int) -> bool:
+        """Whether this environment's next row follows on from its last."""
+        return bool(self._latest[env_id] >= 0)
+
     # -- reading ------------------------------------------------------------------------------
 
     def sample(

@@ -52,6 +52,10 @@ class ReturnTracker:
         self.returns[rows] = returns_to_go(self.rewards_at(rows), last, self.gamma)
         self._running[env] = []
 
+    def forget_running(self, env: int) -> None:
+        """This environment's next row begins an episode; the rows before it get no returns."""
+        self._running[env] = []
+
     def state_dict(self) -> dict[str, Tensor]:
         running = {
             f"running.{env}": torch.tensor(rows, dtype=torch.int64)

@@ -176,6 +176,9 @@ class OfflineToOnline(Online):
         }
         if self._returns is not None and tracked:
             self._returns.load_state_dict(tracked)
+            for env in range(self.collector.num_envs):  # one may have had to start anew
+                if not self.buffer.in_episode(env):
+                    self._returns.forget_running(env)
         self.pretrained = state.values["pretrained"]
         self._logged_rows, self._batches = state.values["logged_rows"], state.values["batches"]
 

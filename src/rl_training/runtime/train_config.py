@@ -275,6 +275,7 @@ def _collecting_problems(config: TrainConfig, groups: Groups) -> list[Problem]:
     if config.regime == "offline_to_online" and replay.n_step > 1:
         message = "logged data is learned from step by step; leave it at 1"
         problems.append(Problem(("algo_kwargs", "n_step"), message))
+    problems += [p.under("algo_kwargs") for p in _rollback_problems(config, groups.bridge)]
     if config.regime == "online" and groups.controls.max_epochs is not None:
         message = "counts passes over a dataset; online, set total_timesteps or max_updates"
         problems.append(Problem(("algo_kwargs", "max_epochs"), message))
@@ -282,6 +283,18 @@ def _collecting_problems(config: TrainConfig, groups: Groups) -> list[Problem]:
         message = "a process for a single environment only costs time; set num_envs, too"
         problems.append(Problem(("algo_kwargs", "vector_env"), message))
     return problems
+
+
+def _rollback_problems(config: TrainConfig, bridge: BridgeConfig) -> list[Problem]:
+    """Without a score of an offline policy there is nothing that could fall."""
+    if bridge.rollback_on_drop is None:
+        return []
+    lacking = []
+    if config.eval_episodes == 0:
+        lacking.append("needs evaluations, but eval_episodes is 0")
+    if bridge.offline_pretrain_updates == 0:
+        lacking.append("needs an offline policy to compare with, but offline_pretrain_updates is 0")
+    return [Problem(("rollback_on_drop",), message) for message in lacking]
 
 
 def _goal_problems(config: TrainConfig, replay: ReplayConfig) -> list[Problem]:
