@@ -27,12 +27,13 @@ from rl_training.runtime.checkpointing import (
     write_checkpoint,
 )
 from rl_training.runtime.collector import CollectError
-from rl_training.runtime.controls import RollbackCallback, build_control_callbacks
+from rl_training.runtime.controls import build_control_callbacks
 from rl_training.runtime.datasets import TrainingData
 from rl_training.runtime.evaluation import Evaluation, EvaluationCallback, Evaluator
 from rl_training.runtime.experience import Experience
 from rl_training.runtime.loggers import LoggingCallback, MetricsWriter
 from rl_training.runtime.policy import Policy
+from rl_training.runtime.rollback import RollbackCallback
 from rl_training.runtime.runs import (
     RESULT,
     create_run_dir,
