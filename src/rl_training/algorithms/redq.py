@@ -17,6 +17,7 @@ from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm, Noise, Terms, target_of
 from rl_training.algorithms.registry import register
+from rl_training.algorithms.sac import sac_temperature_loss
 from rl_training.algorithms.soft import (
     SoftConfig,
     critic_inputs,
@@ -28,7 +29,6 @@ from rl_training.algorithms.targets import (
     batch_target,
     critic_terms,
     soft_actor_terms,
-    temperature_terms,
 )
 from rl_training.config import option
 from rl_training.data.batch import Batch
@@ -58,11 +58,7 @@ def redq_actor_loss(*, q_values: Tensor, log_probs: Tensor, alpha: Tensor) -> Te
     return soft_actor_terms(values=q_values.mean(0), log_probs=log_probs, alpha=alpha)
 
 
-def redq_temperature_loss(*, log_alpha: Tensor, log_probs: Tensor, target_entropy: float) -> Terms:
-    """log_probs (batch,) at the policy's own actions, or their mean."""
-    return temperature_terms(
-        log_alpha=log_alpha, log_probs=log_probs, target_entropy=target_entropy
-    )
+redq_temperature_loss = sac_temperature_loss
 
 
 def redq_loss(

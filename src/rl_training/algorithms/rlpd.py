@@ -20,12 +20,12 @@ from torch import Tensor
 from rl_training.algorithms.base import Algorithm, Noise, Terms, target_of
 from rl_training.algorithms.redq import REDQConfig
 from rl_training.algorithms.registry import register
+from rl_training.algorithms.sac import sac_temperature_loss
 from rl_training.algorithms.soft import critic_inputs, joint_update_step, new_temperature
 from rl_training.algorithms.targets import (
     batch_target,
     critic_terms,
     soft_actor_terms,
-    temperature_terms,
 )
 from rl_training.config import option
 from rl_training.data.batch import Batch
@@ -53,11 +53,7 @@ def rlpd_actor_loss(*, q_values: Tensor, log_probs: Tensor, alpha: Tensor) -> Te
     return soft_actor_terms(values=q_values.mean(0), log_probs=log_probs, alpha=alpha)
 
 
-def rlpd_temperature_loss(*, log_alpha: Tensor, log_probs: Tensor, target_entropy: float) -> Terms:
-    """log_probs (batch,) at the policy's own actions, or their mean."""
-    return temperature_terms(
-        log_alpha=log_alpha, log_probs=log_probs, target_entropy=target_entropy
-    )
+rlpd_temperature_loss = sac_temperature_loss
 
 
 def rlpd_loss(

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm, Noise, Terms, target_of
 from rl_training.algorithms.registry import register
+from rl_training.algorithms.sac import sac_temperature_loss
 from rl_training.algorithms.soft import (
     SoftConfig,
     critic_inputs,
@@ -25,7 +26,7 @@ from rl_training.algorithms.soft import (
     policy_step,
     wanted_entropy,
 )
-from rl_training.algorithms.targets import quantile_huber, soft_actor_terms, temperature_terms
+from rl_training.algorithms.targets import quantile_huber, soft_actor_terms
 from rl_training.config import option
 from rl_training.data.batch import Batch
 from rl_training.models import EnsembleMLP, SquashedGaussianActor
@@ -67,11 +68,7 @@ def tqc_actor_loss(*, quantiles: Tensor, log_probs: Tensor, alpha: Tensor) -> Te
     return soft_actor_terms(values=quantiles.mean((0, -1)), log_probs=log_probs, alpha=alpha)
 
 
-def tqc_temperature_loss(*, log_alpha: Tensor, log_probs: Tensor, target_entropy: float) -> Terms:
-    """log_probs (batch,) at the policy's own actions, or their mean."""
-    return temperature_terms(
-        log_alpha=log_alpha, log_probs=log_probs, target_entropy=target_entropy
-    )
+tqc_temperature_loss = sac_temperature_loss
 
 
 def tqc_loss(
