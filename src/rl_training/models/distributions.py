@@ -14,7 +14,8 @@ LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 def gaussian_log_prob(mean: Tensor, log_std: Tensor, actions: Tensor) -> Tensor:
     """Log N(actions; mean, diag(exp(log_std)²)), summed over action dimensions: (batch,)."""
     standardised = (actions - mean) * (-log_std).exp()
-    return (-0.5 * standardised.square() - log_std - LOG_SQRT_2PI).sum(-1)
+    halves = torch.addcmul(log_std, standardised, standardised, value=0.5).sum(-1)
+    return -LOG_SQRT_2PI * actions.shape[-1] - halves
 
 
 def tanh_log_det(pre_tanh: Tensor) -> Tensor:

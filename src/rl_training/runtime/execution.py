@@ -32,6 +32,7 @@ from rl_training.runtime.datasets import TrainingData
 from rl_training.runtime.evaluation import Evaluation, EvaluationCallback, Evaluator
 from rl_training.runtime.experience import Experience
 from rl_training.runtime.loggers import LoggingCallback, MetricsWriter
+from rl_training.runtime.memory import keep_freed_memory
 from rl_training.runtime.policy import Policy
 from rl_training.runtime.rollback import RollbackCallback
 from rl_training.runtime.runs import (
@@ -72,6 +73,7 @@ class Run:
         self.state.run_dir = run_dir
         threads = torch.get_num_threads()
         torch.set_num_threads(self.config.groups.controls.torch_threads)
+        keep_freed_memory()
         try:
             with locked(run_dir), naming_the_place(run_dir):
                 self._open(run_dir, is_new)
