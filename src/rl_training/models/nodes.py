@@ -187,7 +187,7 @@ class Tape:
 
     def recycle(self) -> None:
         """Call it when nobody needs the gradients any more."""
-        POOL.give(self._from_pool)
+        POOL.give(*self._from_pool)
         self._from_pool.clear()
 
     def _add(self, gradients: list[Tensor | None], record: _Record, slope: Tensor) -> None:

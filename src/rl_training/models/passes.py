@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rl_training.models.pool import POOL
+from rl_training.models import small
+from rl_training.models.pool import POOL, SMALL
 
 EPSILON = 1e-6  # Flax's, which the papers' code uses; PyTorch's is 1e-5
 CHUNK = 512  # rows at a time: activations stay in the cache, in memory that malloc recycles
@@ -77,7 +78,11 @@ def _affine(layout: Layout, bias: Tensor, x: Tensor, weight: Tensor) -> Tensor:
 
 
 class Net(NamedTuple):
-    """Parameters by kind, or gradients in them; all weights but a scalar head's are (in, out)."""
+    """Parameters by kind, or gradients in them.
+
+    Weights are (out, in) in two dimensions, (members, in, out) in three; a scalar head's have its
+    one output in front of its inputs in both.
+    """
 
     weights: Sequence[Tensor]
     biases: Sequence[Tensor]
@@ -85,17 +90,21 @@ class Net(NamedTuple):
     shifts: Sequence[Tensor]
 
 
-class Hidden(NamedTuple):
-    """What going back through a hidden layer needs."""
+# What going back through a hidden layer needs: its output; if it is normalised also what went into
+# that, mean, inverse deviation, and unless PyTorch did it in one go the result before the scale.
+Hidden = tuple[Tensor, ...]
 
-    output: Tensor
-    norm: tuple[Tensor, Tensor, Tensor, Tensor | None] | None = None
-    # the normalisation's inputs, mean, inverse deviation, and result before scale and shift
+
+def _small(layout: Layout, x: Tensor, parameters: Sequence[Tensor]) -> bool:
+    """Whether activations, as far as the first layer tells, are better off in fresh memory."""
+    rows, width = x.shape
+    return layout.norm == "none" and rows * parameters[0].numel() <= SMALL * width
 
 
 def _alone(layout: Layout, x: Tensor, parameters: Sequence[Tensor]) -> bool:
-    """Whether members go one by one: large normalised ones, as PyTorch normalises, scales and
-    shifts in one go if all rows have the same scale.
+    """Whether members go one by one: large ones do, if normalised.
+
+    PyTorch normalises, scales and shifts in one go if all rows have the same scale.
     """
     if layout.norm == "none" or not layout.ensemble or layout.layers == 1:
         return False
@@ -104,13 +113,15 @@ def _alone(layout: Layout, x: Tensor, parameters: Sequence[Tensor]) -> bool:
 
 def _nets(layout: Layout, parameters: Sequence[Tensor], alone: bool) -> list[Net]:
     """All there is as one, or each member."""
-    if alone:
-        each = zip(*(value.unbind() for value in parameters), strict=True)
-        return [Net(*layout.by_kind(own)) for own in each]
-    weights, *others = layout.by_kind(parameters)
-    if not layout.ensemble:
-        weights = [weight.t() for weight in weights]
-    return [Net(weights, *others)]
+    if not alone:
+        return [Net(*layout.by_kind(parameters))]
+    nets = []
+    for own in zip(*(value.unbind() for value in parameters), strict=True):
+        weights, *others = layout.by_kind(own)
+        hidden = [weight.t() for weight in weights[:-1]]
+        last = weights[-1] if layout.scalar else weights[-1].t()
+        nets.append(Net([*hidden, last], *others))
+    return nets
 
 
 def _chunks(x: Tensor, net: Net) -> Sequence[Tensor]:
@@ -133,6 +144,8 @@ def forward(
 
     Call it without gradients enabled. What is kept goes back to the pool in `backward`.
     """
+    if _small(layout, x, parameters):
+        return small.forward(layout, x, parameters, kept)
     alone = _alone(layout, x, parameters)
     outputs = [_forward(layout, x, net, kept) for net in _nets(layout, parameters, alone)]
     return torch.stack(outputs) if alone else outputs[0]
@@ -150,16 +163,13 @@ def _forward_chunk(layout: Layout, x: Tensor, net: Net, kept: list[Hidden] | Non
     x = _for_all(x, net)
     hidden: list[Hidden] = []
     for position in range(layout.layers - 1):
-        weight = net.weights[position]
-        out = POOL.take((*x.shape[:-1], weight.shape[-1]), x.dtype)
-        if weight.ndim == 3:
-            torch.baddbmm(net.biases[position], x, weight, out=out)
-        else:
-            torch.addmm(net.biases[position], x, weight, out=out)
-        if layout.norm != "before":
-            out.relu_()
-        layer = Hidden(out) if layout.norm == "none" else _normalised(net, position, out)
-        x = layer.output
+        out = _affine_from_pool(x, net.weights[position], net.biases[position])
+        if layout.norm == "none":
+            x = out.relu_()
+            hidden.append((x,))
+            continue
+        layer = _normalised(net, position, out.relu_() if layout.norm == "after" else out)
+        x = layer[0]
         if layout.norm == "before":
             x.relu_()
         hidden.append(layer)
@@ -171,23 +181,31 @@ def _forward_chunk(layout: Layout, x: Tensor, net: Net, kept: list[Hidden] | Non
     return output
 
 
+def _affine_from_pool(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    if weight.ndim == 3:
+        out = POOL.take((*x.shape[:-1], weight.shape[-1]), x.dtype)
+        return torch.baddbmm(bias, x, weight, out=out)
+    out = POOL.take((x.shape[0], weight.shape[0]), x.dtype)
+    return torch.addmm(bias, x, weight.t(), out=out)
+
+
 def _normalised(net: Net, position: int, inputs: Tensor) -> Hidden:
     scale, shift, width = net.scales[position], net.shifts[position], inputs.shape[-1:]
     if inputs.ndim == 2:
         output, mean, inverse = torch.native_layer_norm(
             inputs, width, scale.view(-1), shift.view(-1), EPSILON
         )
-        return Hidden(output, (inputs, mean, inverse, None))
+        return output, inputs, mean, inverse
     normal, mean, inverse = torch.native_layer_norm(inputs, width, None, None, EPSILON)
     output = POOL.take(inputs.shape, inputs.dtype)
     torch.addcmul(shift, normal, scale, out=output)
-    return Hidden(output, (inputs, mean, inverse, normal))
+    return output, inputs, mean, inverse, normal
 
 
 def _head(layout: Layout, x: Tensor, net: Net) -> Tensor:
     weight, bias = net.weights[-1], net.biases[-1]
     if not layout.scalar:
-        return torch.baddbmm(bias, x, weight) if weight.ndim == 3 else torch.addmm(bias, x, weight)
+        return torch.baddbmm(bias, x, weight) if weight.ndim == 3 else F.linear(x, weight, bias)
     if weight.ndim == 2:
         return torch.addmv(bias, x, weight[0])
     # in this order at half the cost; autograd would go back the slower way
@@ -195,14 +213,12 @@ def _head(layout: Layout, x: Tensor, net: Net) -> Tensor:
 
 
 def give_back(hidden: Sequence[Hidden]) -> None:
-    """To the pool."""
-    for output, norm in hidden:
-        if norm is None:
-            POOL.give((output,))
-        elif norm[3] is None:  # PyTorch has made the output
-            POOL.give((norm[0],))
-        else:
-            POOL.give((output, norm[0]))
+    """To the pool, except what PyTorch has made."""
+    for layer in hidden:
+        if len(layer) != 4:
+            POOL.give(layer[0])
+        if len(layer) > 1:
+            POOL.give(layer[1])
 
 
 def backward(
@@ -219,6 +235,8 @@ def backward(
 
     Those in the parameters are from the pool.
     """
+    if _small(layout, x, parameters):
+        return small.backward(layout, x, parameters, kept, gradient, into_x, into_parameters)
     alone = _alone(layout, x, parameters)
     nets = _nets(layout, parameters, alone)
     found: list[Tensor] = []
@@ -288,10 +306,11 @@ class Into(NamedTuple):
         weight, bias = self.place.weights[position], self.place.biases[position]
         if scalar:
             self.add_product(weight, d.unsqueeze(-2), inputs)
-            self.add_sum(bias, d, -1)
-        else:
+        elif weight.ndim == 3:
             self.add_product(weight, inputs.mT, d)
-            self.add_sum(bias, d, -2)
+        else:
+            self.add_product(weight, d.t(), inputs)
+        self.add_sum(bias, d, -1 if scalar else -2)
 
 
 def _backward_chunk(
@@ -305,45 +324,48 @@ def _backward_chunk(
 ) -> Tensor | None:
     """The gradient in x, if that is wanted; `d` is always that in the current layer's output."""
     x = _for_all(x, net)
-    used: list[Tensor] = []  # of the pool
+    spent: Tensor | None = None  # of the pool
     for position in range(layout.layers - 1, -1, -1):
         scalar = layout.scalar and position == layout.layers - 1
-        inputs = kept[position - 1].output if position else x
+        inputs = kept[position - 1][0] if position else x
         if into is not None:
             into.add_layer(position, inputs, d, scalar)
         if not (position or into_x):
             break
-        out = POOL.take(inputs.shape, inputs.dtype)
-        used.append(out)
-        d = _through_weight(net.weights[position], d, out, scalar)
+        d = _through_weight(net.weights[position], d, inputs, scalar)
+        if spent is not None:
+            POOL.give(spent)
+        spent = d
         if position and layout.norm == "none":
             threshold_backward(d, inputs, 0, grad_input=d)
         elif position:
             d = _through_norm(layout, kept[position - 1], net, d, into, position - 1)
-        if len(used) == 2:
-            POOL.give((used.pop(0),))
-    gradient = (d.sum(0) if d.ndim == 3 else d.clone()) if into_x else None
-    POOL.give(used)
+    if into_x and x.ndim != 3:
+        return d
+    gradient = d.sum(0) if into_x else None
+    if spent is not None:
+        POOL.give(spent)
     return gradient
 
 
-def _through_weight(weight: Tensor, d: Tensor, out: Tensor, scalar: bool) -> Tensor:
+def _through_weight(weight: Tensor, d: Tensor, inputs: Tensor, scalar: bool) -> Tensor:
+    """The gradient in a layer's inputs, in memory of the pool."""
+    out = POOL.take(inputs.shape, inputs.dtype)
     if scalar:
         return torch.mul(d.unsqueeze(-1), weight, out=out)  # bmm is slow for an outer product
     if weight.ndim == 3:
         return torch.bmm(d, weight.mT, out=out)
-    return torch.mm(d, weight.t(), out=out)
+    return torch.mm(d, weight, out=out)
 
 
 def _through_norm(
     layout: Layout, layer: Hidden, net: Net, d: Tensor, into: Into | None, position: int
 ) -> Tensor:
-    assert layer.norm is not None
-    inputs, mean, inverse, normal = layer.norm
+    output, inputs, mean, inverse, *rest = layer
     if layout.norm == "before":
-        threshold_backward(d, layer.output, 0, grad_input=d)
+        threshold_backward(d, output, 0, grad_input=d)
     scale, shift, width = net.scales[position], net.shifts[position], inputs.shape[-1:]
-    if normal is None:
+    if not rest:
         wanted = [True, into is not None, into is not None]
         d, *others = layer_norm_backward(
             d, inputs, width, mean, inverse, scale.view(-1), shift.view(-1), wanted
@@ -353,7 +375,7 @@ def _through_norm(
             into.add(into.place.shifts[position], others[1])
     else:
         if into is not None:
-            into.add_sum(into.place.scales[position], d * normal, -2)
+            into.add_sum(into.place.scales[position], d * rest[0], -2)
             into.add_sum(into.place.shifts[position], d, -2)
         d.mul_(scale)
         only_d = [True, False, False]

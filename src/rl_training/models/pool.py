@@ -7,12 +7,11 @@ else holds it; what is never given back is freed as any tensor is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import torch
 from torch import Tensor
 
 MOST = 64  # of one shape; more than the passes of one loss need
+SMALL = 2**14  # numbers in a tensor up to which fresh memory costs less
 
 
 class Pool:
@@ -30,8 +29,10 @@ class Pool:
                 pass
         return torch.empty(shape, dtype=dtype)
 
-    def give(self, tensors: Iterable[Tensor]) -> None:
+    def give(self, *tensors: Tensor) -> None:
         for tensor in tensors:
+            if tensor.numel() <= SMALL:
+                continue
             free = self._free.setdefault((tensor.shape, tensor.dtype), [])
             if len(free) < MOST:
                 free.append(tensor)
