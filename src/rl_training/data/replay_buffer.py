@@ -116,12 +116,23 @@ class ReplayBuffer:
         held[place] = rows
         owners[place] = env_ids
         following[place] = -1
+        if len(rows) == 1:  # plain numbers cost a fifth of what arrays of one do
+            self._link(start, int(env_ids[0]), rows[0])
+            return
         where = np.arange(start, start + len(rows))
         before = self._latest[env_ids]
         goes_on = before >= 0
         following[before[goes_on]] = where[goes_on]
         ended = (rows[:, self.layout.termination] + rows[:, self.layout.truncation]) > 0
         self._latest[env_ids] = np.where(ended, -1, where)
+
+    def _link(self, place: int, env_id: int, row: Rows) -> None:
+        """This row follows its environment's last, and is now the last unless the episode ended."""
+        before = self._latest.item(env_id)
+        if before >= 0:
+            self._written[1][before] = place
+        ended = row.item(self.layout.termination) or row.item(self.layout.truncation)
+        self._latest[env_id] = -1 if ended else place
 
     def begin_episode(self, env_id: int) -> None:
         """The next row of this environment does not follow on from its last."""
