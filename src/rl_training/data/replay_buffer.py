@@ -19,6 +19,7 @@ from rl_training.config import CheckpointError, DatasetError
 from rl_training.data.batch import Batch
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.row_layout import RowLayout
+from rl_training.data.spare_batches import SpareBatches
 
 Rows = NDArray[np.float32]
 
@@ -53,6 +54,7 @@ class ReplayBuffer:
         self._env_ids = torch.empty(capacity, dtype=torch.int32)
         self._latest = np.full(num_envs, -1)  # newest row of each running episode
         self._position = self._size = 0
+        self._spare = SpareBatches(self.layout)
         self._written = (self._rows.numpy(), self._following.numpy(), self._env_ids.numpy())
 
     def __len__(self) -> int:
@@ -161,6 +163,8 @@ class ReplayBuffer:
         device: torch.device | str | None = None,
     ) -> Batch:
         """A batch drawn uniformly with replacement; the generator is on the CPU, as the rows are."""
+        if self.n_step == 1 and (device is None or torch.device(device).type == "cpu"):
+            return self._spare.get(batch_size).fill(self._written[0], self._size, generator)
         return self.gather(self.draw(batch_size, generator), device)
 
     def draw(self, count: int, generator: torch.Generator | None) -> Tensor:
