@@ -23,7 +23,6 @@ from rl_training.runtime.checkpointing import (
     find_checkpoint,
     read_checkpoint,
 )
-from rl_training.runtime.collector import Collector
 from rl_training.runtime.datasets import (
     TrainingData,
     build_offline_dataset,
@@ -39,6 +38,7 @@ from rl_training.runtime.runs import (
     check_output_dir,
 )
 from rl_training.runtime.seeding import stream_seed
+from rl_training.runtime.single import collector_for
 from rl_training.runtime.train_config import TrainConfig
 from rl_training.runtime.trainer import TrainerState
 from rl_training.spec import ProblemSpec
@@ -198,7 +198,7 @@ def _experience(config: TrainConfig, data: TrainingData, algorithm: Algorithm[An
         copy=False,
         goals=replay.her,
     )
-    collector = Collector(envs, data.spec, buffer, config.env_id)
+    collector = collector_for(envs, data.spec, buffer, config.env_id)
     common: dict[str, Any] = {
         "total_steps": config.total_timesteps,
         "data_seed": data_seed,
