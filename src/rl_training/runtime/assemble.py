@@ -159,6 +159,7 @@ def resumed_run(
         raise
     for key, value in manifest["progress"].items():
         setattr(run.state, key, value)
+    run.state.spans.load(manifest.get("seconds", {}))
     run.state.phase = run.experience.phase
     run.state.updates_due = run.experience.updates_due
     return run

@@ -174,7 +174,8 @@ class EvaluationCallback(Callback):
         self.evaluated_at = values["evaluated_at"]
 
     def evaluate(self, state: TrainerState) -> None:
-        evaluation = self.evaluator.run(self.seeds)
+        with state.spans("evaluate"):
+            evaluation = self.evaluator.run(self.seeds)
         self.evaluated_at = state.global_step
         self.report(evaluation, evaluation.metrics())
 

@@ -80,7 +80,8 @@ class Run:
                 writer = self._train(run_dir, evaluator)
                 step, reason = self.state.global_step, self.state.stop_reason
                 if reason != INTERRUPTED:
-                    write_result(run_dir, step, reason, writer.latest)
+                    seconds = self.state.spans.totals()
+                    write_result(run_dir, step, reason, writer.latest, seconds)
         except BaseException:
             if is_new and not step_directories(run_dir / "checkpoints"):
                 shutil.rmtree(run_dir)  # nothing in it is worth keeping
@@ -140,6 +141,7 @@ class Run:
             "dataset": self.data.source,
             "experience": collected.values,
             "metrics_position": metrics_position,
+            "seconds": self.state.spans.totals(),
             "versions": package_versions(),
         }
         tensors = {**learned.tensors, **collected.tensors}
@@ -158,8 +160,9 @@ class Run:
         config, controls, state = self.config, self.config.groups.controls, self.state
 
         def report(evaluation: Evaluation, metrics: dict[str, float]) -> None:
-            writer.write(state, metrics)
-            writer.write_evaluation(state, evaluation)
+            with state.spans("log"):
+                writer.write(state, metrics)
+                writer.write_evaluation(state, evaluation)
             trainer.callbacks.on_eval_end(state, {**writer.latest, **metrics})
 
         def save(directory: Path) -> None:

@@ -194,7 +194,8 @@ class LoggingCallback(Callback):
     def on_update_end(self, state: TrainerState, terms: Terms) -> None:
         self._pending.append(terms)
         if len(self._pending) >= FOLD:
-            self._fold()
+            with state.spans("log"):
+                self._fold()
         self._tick(state)
 
     def _tick(self, state: TrainerState) -> None:
@@ -203,7 +204,8 @@ class LoggingCallback(Callback):
             self._sums = {}
 
     def _write(self, state: TrainerState) -> None:
-        self.writer.write(state, self._averages(state))
+        with state.spans("log"):
+            self.writer.write(state, self._averages(state))
         self._row_step = state.global_step
 
     def on_train_end(self, state: TrainerState) -> None:
@@ -238,6 +240,7 @@ class LoggingCallback(Callback):
             **self.report(),
             "time/updates_per_second": (state.update_count - updates_then) / seconds,
             "time/steps_per_second": (state.global_step - steps_then) / seconds,
+            **state.spans.row(),
         }
 
     def _fold(self) -> None:

@@ -47,7 +47,8 @@ class CheckpointCallback(Callback):
                 self.best = self.best_step = None
         wanted = state.should_stop or self._found_best or state.good_step == state.global_step
         if wanted and not self._directory(state.global_step).exists():
-            self._save(state)  # stopped or scored before the first tick
+            with state.spans("checkpoint"):
+                self._save(state)  # stopped or scored before the first tick
         self._point_best(state)
 
     def on_collect_end(self, state: TrainerState, env_steps: int) -> None:
@@ -74,9 +75,10 @@ class CheckpointCallback(Callback):
     def _tick(self, state: TrainerState) -> None:
         wanted = self._found_best or state.should_stop or state.good_step == state.global_step
         if self.interval.crossed(state) or wanted:
-            self._save(state)
-            self._point_best(state)
-            self._prune(state)
+            with state.spans("checkpoint"):
+                self._save(state)
+                self._point_best(state)
+                self._prune(state)
 
     def _save(self, state: TrainerState) -> None:
         self.save(self._directory(state.global_step))

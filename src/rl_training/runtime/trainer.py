@@ -8,6 +8,7 @@ from typing import Any
 
 from rl_training.runtime.callbacks import Callback, CallbackList
 from rl_training.runtime.experience import Collected, Experience
+from rl_training.runtime.spans import Spans
 
 INTERRUPTED = "interrupted"  # by a signal: the only stop that a plain resume goes on from
 
@@ -26,6 +27,7 @@ class TrainerState:
     good_step: int | None = None  # a checkpoint that must be kept
     should_stop: bool = False
     stop_reason: str | None = None
+    spans: Spans = field(default_factory=Spans)  # where the time goes
 
     def request_stop(self, reason: str) -> None:
         """End the run at this tick; the first reason is kept."""
@@ -62,17 +64,23 @@ class Trainer:
 
     def run(self) -> None:
         state, callbacks, experience = self.state, self.callbacks, self.experience
+        lap = state.spans.lap
+        state.spans.start()
         callbacks.on_train_start(state)
         while not state.should_stop:
+            lap("other")
             # the tick is made after the previous update, so collecting acts with fresh weights
             tick = next(experience)
             if isinstance(tick, Collected):
+                lap("collect")
                 self._look_at_the_clock()
                 callbacks.on_collect_end(state, tick.env_steps)
             else:
+                lap("sample")
                 terms = state.algorithm.update(tick)
                 if state.algorithm.priorities is not None:
                     experience.feedback(tick, state.algorithm.priorities)
+                lap("update")
                 state.update_count = state.algorithm.update_count
                 self._look_at_the_clock()
                 callbacks.on_update_end(state, terms)
