@@ -58,8 +58,11 @@ class RunReport:
     @property
     def final(self) -> Score | None:
         """The score of the policy that a finished run ended with."""
-        ended = self.finished and self.latest is not None and self.latest.step == self.step
-        return self.latest if ended else None
+        if not self.finished or self.latest is None or self.latest.step != self.step:
+            return None
+        # a score that fell too far is not that of the policy which the run went back to
+        went_back = (self.stop_reason or "").startswith("rollback")
+        return None if went_back else self.latest
 
     def as_dict(self) -> dict[str, Any]:
         """For machines."""
