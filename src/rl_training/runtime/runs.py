@@ -103,9 +103,16 @@ def naming_the_place(path: Path) -> Iterator[None]:
         raise OutputError(f"cannot write to {path}: {error.strerror}") from error
 
 
-def write_result(run_dir: Path, step: int, reason: str | None, metrics: dict[str, float]) -> None:
+def write_result(
+    run_dir: Path,
+    step: int,
+    reason: str | None,
+    metrics: dict[str, float],
+    seconds: dict[str, float],
+) -> None:
     """The last thing a run does: without it, its end is still to come."""
-    write_json(run_dir / RESULT, {"step": step, "stop_reason": reason, "metrics": metrics})
+    result = {"step": step, "stop_reason": reason, "metrics": metrics, "seconds": seconds}
+    write_json(run_dir / RESULT, result)
 
 
 def finished_step(run_dir: Path) -> int | None:
