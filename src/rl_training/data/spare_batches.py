@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.autograd.graph import increment_version
 
 from rl_training.data.batch import Batch
 from rl_training.data.row_layout import RowLayout
@@ -49,12 +50,17 @@ class SpareBatch:
     def fill(
         self, rows: NDArray[np.float32], count: int, generator: torch.Generator | None
     ) -> Batch:
-        """Draw from the first `count` rows, uniformly with replacement."""
+        """Draw from the first `count` rows, uniformly with replacement.
+
+        Should a graph hold the batch unnoticed, going back through it is an error and not wrong.
+        """
         self._places.random_(count, generator=generator)
         # nothing is out of bounds to be clipped; without the word numpy takes a detour
         rows.take(self._where, 0, self._rows, "clip")
         if self._choices is not None:
             self._choices[:] = self._column
+            increment_version(self.batch.actions)
+        increment_version(self.batch.rewards)  # and so of all views of these rows
         return self.batch
 
 
