@@ -1,0 +1,94 @@
+"""Speed beside other libraries: `make bench`, or `python -m benchmarks.speed` in the repository.
+
+Every row is our time divided by a peer's for the same work, measured in turns in one process and one
+thread. Exit status 0 unless something crashed: a busy machine is no failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+import time
+from fnmatch import fnmatch
+from pathlib import Path
+
+import torch
+
+from benchmarks.speed import machine, report
+from benchmarks.speed.goals import GOALS, Goal
+from benchmarks.speed.measure import measure
+from benchmarks.speed.problem import Problem, Settings
+
+DIRECTORY = Path("runs/bench")
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    torch.set_num_threads(1)
+    settings = Settings(
+        rounds=arguments.rounds or (3 if arguments.quick else 5),
+        seconds=0.2 if arguments.quick else 1.0,
+        rows=100_000 if arguments.quick else 1_000_000,
+        quick=arguments.quick,
+        corl=arguments.corl,
+        cleanrl=arguments.cleanrl,
+    )
+    if arguments.check:
+        return check_twins(settings)
+    start = time.time()
+    goals = chosen(arguments.only)
+    rows = []
+    for row in measure(Problem(settings), goals):
+        rows.append(row)
+        print(report.line(row), flush=True)
+    result = {
+        "quick": settings.quick,
+        "rounds": settings.rounds,
+        "transitions": settings.rows,
+        **machine.describe(settings),
+        "rows": rows,
+        "minutes": (time.time() - start) / 60,
+    }
+    print(report.summary(rows))
+    whole = arguments.only is None and not settings.quick
+    path = arguments.json or DIRECTORY / ("speed.json" if whole else "partial.json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=2) + "\n")
+    print(f"{path} written")
+    return 1 if any(row.get("crashed") for row in rows) else 0
+
+
+def check_twins(settings: Settings) -> int:
+    from benchmarks.speed import jax_check
+
+    differences = jax_check.check(Problem(dataclasses.replace(settings, rows=10_000)))
+    for name, difference in differences.items():
+        print(f"{name:<8} differs from ours by {difference:.1e} (tolerance {jax_check.TOLERANCE})")
+    return 1 if max(differences.values()) > jax_check.TOLERANCE else 0
+
+
+def chosen(pattern: str | None) -> list[Goal]:
+    return [goal for goal in GOALS if matches(goal.id, pattern)]
+
+
+def matches(name: str, pattern: str | None) -> bool:
+    """Whole or in part; `*` and the like as in a shell."""
+    return pattern is None or pattern in name or fnmatch(name, pattern)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="benchmarks.speed", description=__doc__.splitlines()[0])
+    parser.add_argument("--corl", type=Path, metavar="PATH", help="a checkout of CORL")
+    parser.add_argument("--cleanrl", type=Path, metavar="PATH", help="a checkout of CleanRL")
+    parser.add_argument("--only", metavar="PATTERN", help="rows such as sac, iql/jax or '*/sb3'")
+    parser.add_argument("--check", action="store_true", help="only compare JAX's updates with ours")
+    parser.add_argument("--rounds", type=int, help="default 5")
+    parser.add_argument("--quick", action="store_true", help="less data, shorter turns, 3 rounds")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="where the numbers go")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
