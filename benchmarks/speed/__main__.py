@@ -13,12 +13,15 @@ import sys
 import time
 from fnmatch import fnmatch
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 import torch
 
-from benchmarks.speed import machine, report
-from benchmarks.speed.goals import GOALS, Goal
-from benchmarks.speed.measure import measure
+from benchmarks.speed import flops, machine, report
+from benchmarks.speed.goals import GOALS
+from benchmarks.speed.measure import measure, measure_scale
+from benchmarks.speed.page import PAGE, page_text
 from benchmarks.speed.problem import Problem, Settings
 
 DIRECTORY = Path("runs/bench")
@@ -37,27 +40,45 @@ def main() -> int:
     )
     if arguments.check:
         return check_twins(settings)
-    start = time.time()
-    goals = chosen(arguments.only)
-    rows = []
-    for row in measure(Problem(settings), goals):
-        rows.append(row)
-        print(report.line(row), flush=True)
-    result = {
-        "quick": settings.quick,
-        "rounds": settings.rounds,
-        "transitions": settings.rows,
-        **machine.describe(settings),
-        "rows": rows,
-        "minutes": (time.time() - start) / 60,
-    }
-    print(report.summary(rows))
+    result = run(settings, arguments.only)
+    print(report.summary(result["rows"]))
     whole = arguments.only is None and not settings.quick
     path = arguments.json or DIRECTORY / ("speed.json" if whole else "partial.json")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=2) + "\n")
     print(f"{path} written")
-    return 1 if any(row.get("crashed") for row in rows) else 0
+    if whole:
+        PAGE.write_text(page_text(result))
+        print(f"{PAGE} written")
+    crashed = [result["scale"], *result["rows"]]
+    return 1 if any(found.get("crashed") for found in crashed) else 0
+
+
+def run(settings: Settings, only: str | None) -> dict[str, Any]:
+    """Everything that `only` names, as it goes into the JSON."""
+    start = time.time()
+    problem = Problem(settings)
+    rows = []
+    for row in measure(problem, [goal for goal in GOALS if matches(goal.id, only)]):
+        rows.append(row)
+        print(report.line(row), flush=True)
+    scale = {"not_measured": "left out by --only"}
+    if matches("scale", only):
+        scale = measure_scale(problem, DIRECTORY)
+        print("\n".join(report.scale_lines(scale)), flush=True)
+    gemm = [row["theirs_us"] for row in rows if row["id"].endswith("/gemm") and "ratio" in row]
+    return {
+        "quick": settings.quick,
+        "rounds": settings.rounds,
+        "seconds": settings.seconds,
+        "transitions": settings.rows,
+        **machine.describe(settings),
+        "mflop": {"td3": flops.td3_flops() / 1e6, "sac": flops.sac_flops() / 1e6},
+        "gemm_gflop_per_second": flops.GEMM_FLOPS / median(gemm[0]) / 1e3 if gemm else None,
+        "rows": rows,
+        "scale": scale,
+        "minutes": (time.time() - start) / 60,
+    }
 
 
 def check_twins(settings: Settings) -> int:
@@ -69,10 +90,6 @@ def check_twins(settings: Settings) -> int:
     return 1 if max(differences.values()) > jax_check.TOLERANCE else 0
 
 
-def chosen(pattern: str | None) -> list[Goal]:
-    return [goal for goal in GOALS if matches(goal.id, pattern)]
-
-
 def matches(name: str, pattern: str | None) -> bool:
     """Whole or in part; `*` and the like as in a shell."""
     return pattern is None or pattern in name or fnmatch(name, pattern)
@@ -82,7 +99,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks.speed", description=__doc__.splitlines()[0])
     parser.add_argument("--corl", type=Path, metavar="PATH", help="a checkout of CORL")
     parser.add_argument("--cleanrl", type=Path, metavar="PATH", help="a checkout of CleanRL")
-    parser.add_argument("--only", metavar="PATTERN", help="rows such as sac, iql/jax or '*/sb3'")
+    parser.add_argument("--only", metavar="PATTERN", help="such as sac, iql/jax, '*/sb3', scale")
     parser.add_argument("--check", action="store_true", help="only compare JAX's updates with ours")
     parser.add_argument("--rounds", type=int, help="default 5")
     parser.add_argument("--quick", action="store_true", help="less data, shorter turns, 3 rounds")

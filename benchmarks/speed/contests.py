@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,6 @@ class Contest:
     ours: Build
     peers: Mapping[str, Build]
     flops: float = 0.0  # of our update, for the peer `gemm`
-    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _jax(algo: str) -> Build:

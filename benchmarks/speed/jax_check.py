@@ -16,7 +16,8 @@ from torch import Tensor
 
 from benchmarks.speed import ours
 from benchmarks.speed.jax_networks import Batch, Learner, Tree, learner
-from benchmarks.speed.jax_twins import RLPD_SUBSET, TWINS, stacked
+from benchmarks.speed.jax_twins import TWINS
+from benchmarks.speed.jax_updates import RLPD_CRITICS, RLPD_SUBSET, stacked
 from benchmarks.speed.problem import HIDDEN, Problem
 from rl_training.runtime.execution import Run
 
@@ -84,7 +85,7 @@ def _noise(name: str, generator: torch.Generator, parts: list[Any]) -> dict[str,
         return {}
     subsets, normals = [], []
     for _ in parts:
-        subsets.append(_array(torch.randperm(10, generator=generator)[:RLPD_SUBSET]))
+        subsets.append(_array(torch.randperm(RLPD_CRITICS, generator=generator)[:RLPD_SUBSET]))
         normals.append(normal())
     return {"subset": jnp.stack(subsets), "next": jnp.stack(normals), "policy": normal()}
 

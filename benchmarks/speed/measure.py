@@ -6,10 +6,13 @@ import gc
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
+from io import StringIO
+from pathlib import Path
 from typing import Any
 
-from benchmarks.speed import end_to_end, flops, seeds
+from benchmarks.speed import end_to_end, flops, scale, seeds
 from benchmarks.speed.contests import CONTESTS, Contest
 from benchmarks.speed.goals import Goal
 from benchmarks.speed.problem import Problem
@@ -44,10 +47,18 @@ def measure(problem: Problem, goals: Sequence[Goal]) -> Iterator[Row]:
         gc.collect()
 
 
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Peers print what they load."""
+    with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+        yield
+
+
 def attempt(work: Callable[[], Any]) -> Any:
     """What it returns, or the error: one row must not cost the others."""
     try:
-        return work()
+        with quiet():
+            return work()
     except NotMeasuredError as error:
         return error
     except Exception as error:
@@ -85,6 +96,17 @@ def _judged(goal: Goal, contest: Contest, ours: Timing, theirs: Timing) -> Measu
     return Measured(ours.cpu, theirs.cpu, Spread(shares))
 
 
+def measure_scale(problem: Problem, directory: Path) -> dict[str, Any]:
+    found = attempt(lambda: scale.measure(problem, directory))
+    return found if isinstance(found, dict) else _missing(found)
+
+
+def _missing(error: Exception) -> dict[str, Any]:
+    if isinstance(error, NotMeasuredError):
+        return {"not_measured": str(error), "crashed": False}
+    return {"not_measured": f"{type(error).__name__}: {error}", "crashed": True}
+
+
 def _row(goal: Goal, found: Any, ours: Timing | None = None, theirs: Timing | None = None) -> Row:
     row: Row = {
         "id": goal.id,
@@ -94,9 +116,7 @@ def _row(goal: Goal, found: Any, ours: Timing | None = None, theirs: Timing | No
         "at_least": goal.at_least,
     }
     if not isinstance(found, Measured):
-        crashed = not isinstance(found, NotMeasuredError)
-        reason = f"{type(found).__name__}: {found}" if crashed else str(found)
-        return {**row, "not_measured": reason, "crashed": crashed}
+        return {**row, **_missing(found)}
     ratio = found.ratio.median
     row |= {
         "ours_us": found.ours,

@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -27,10 +26,8 @@ def update(problem: Problem, algo: str) -> Contestant:
     if problem.settings.corl is None:
         raise NotMeasuredError("needs a checkout of CORL: --corl PATH")
     corl = _import(problem.settings.corl, algo)
-    rows = problem.settings.rows
-    buffer = corl.ReplayBuffer(OBS_DIM, ACTION_DIM, rows, "cpu")
-    with redirect_stdout(sys.stderr):  # it prints the size
-        buffer.load_d4rl_dataset(problem.fields)
+    buffer = corl.ReplayBuffer(OBS_DIM, ACTION_DIM, problem.settings.rows, "cpu")
+    buffer.load_d4rl_dataset(problem.fields)
     step = TRAINERS[algo](corl)
 
     def train(updates: int) -> None:

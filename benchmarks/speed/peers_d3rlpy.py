@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import redirect_stdout
 from typing import Any
 
 import numpy as np
@@ -19,8 +17,7 @@ _buffers: dict[int, Any] = {}
 def update(problem: Problem, algo: str) -> Contestant:
     """What d3rlpy's `fitter` does per update, without its logging."""
     try:
-        with redirect_stdout(sys.stderr):
-            import d3rlpy
+        import d3rlpy
     except ImportError:
         raise NotMeasuredError("d3rlpy is not installed") from None
 
@@ -34,12 +31,10 @@ def update(problem: Problem, algo: str) -> Contestant:
     if algo == "iql":
         networks["value_encoder_factory"] = encoder()
     config = getattr(d3rlpy.algos, f"{NAMES[algo]}Config")
-    with redirect_stdout(sys.stderr):
-        buffer = _buffer(problem)
-        algorithm = config(batch_size=BATCH, **networks, **OPTIONS.get(algo, {})).create(
-            device=False
-        )
-        algorithm.create_impl((OBS_DIM,), ACTION_DIM)
+    options = OPTIONS.get(algo, {})
+    algorithm = config(batch_size=BATCH, **networks, **options).create(device=False)
+    algorithm.create_impl((OBS_DIM,), ACTION_DIM)
+    buffer = _buffer(problem)
 
     def train(updates: int) -> None:
         for _ in range(updates):

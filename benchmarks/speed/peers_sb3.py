@@ -27,9 +27,10 @@ def update(problem: Problem, name: str, unit: int = 1, **networks: Any) -> Conte
 
     One call makes all updates of a turn, which leaves out what `learn` spends on each call.
     """
+    kind = find(name)
     from stable_baselines3.common.logger import Logger
 
-    model = find(name)(
+    model = kind(
         "MlpPolicy",
         BlankEnv(),
         buffer_size=problem.settings.rows,

@@ -45,3 +45,19 @@ def summary(rows: Sequence[Row]) -> str:
 
 def peer(row: Row) -> str:
     return PEERS[row["id"].partition("/")[2]]
+
+
+def scale_lines(scale: dict[str, Any]) -> list[str]:
+    if "not_measured" in scale:
+        return [f"scale: not measured: {scale['not_measured']}"]
+    lines = [
+        f"{row['transitions']:>11,} transitions, {'mapped' if row['mapped'] else 'in memory':<9} "
+        f"{row['us']:9,.0f} us, wall {median(row['wall_us']):9,.0f} us"
+        for row in scale["data"]["sizes"]
+    ]
+    for kind in ("batch", "members", "width"):
+        lines += [
+            f"{kind:>8} {row['value']:>5,} {row['us']:9,.0f} us, {row['gflop_per_second']:3.0f} GFLOP/s"
+            for row in scale[kind]
+        ]
+    return lines
