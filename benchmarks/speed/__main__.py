@@ -25,10 +25,13 @@ from benchmarks.speed.page import PAGE, page_text
 from benchmarks.speed.problem import Problem, Settings
 
 DIRECTORY = Path("runs/bench")
+WHOLE, PART = DIRECTORY / "speed.json", DIRECTORY / "partial.json"
 
 
 def main() -> int:
     arguments = parse_arguments()
+    if arguments.page:
+        return write_page(json.loads((arguments.json or WHOLE).read_text()))
     torch.set_num_threads(1)
     settings = Settings(
         rounds=arguments.rounds or (3 if arguments.quick else 5),
@@ -43,13 +46,12 @@ def main() -> int:
     result = run(settings, arguments.only)
     print(report.summary(result["rows"]))
     whole = arguments.only is None and not settings.quick
-    path = arguments.json or DIRECTORY / ("speed.json" if whole else "partial.json")
+    path = arguments.json or (WHOLE if whole else PART)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=2) + "\n")
     print(f"{path} written")
     if whole:
-        PAGE.write_text(page_text(result))
-        print(f"{PAGE} written")
+        write_page(result)
     crashed = [result["scale"], *result["rows"]]
     return 1 if any(found.get("crashed") for found in crashed) else 0
 
@@ -66,6 +68,7 @@ def run(settings: Settings, only: str | None) -> dict[str, Any]:
     if matches("scale", only):
         scale = measure_scale(problem, DIRECTORY)
         print("\n".join(report.scale_lines(scale)), flush=True)
+    rows.sort(key=lambda row: [goal.id for goal in GOALS].index(row["id"]))
     gemm = [row["theirs_us"] for row in rows if row["id"].endswith("/gemm") and "ratio" in row]
     return {
         "quick": settings.quick,
@@ -79,6 +82,12 @@ def run(settings: Settings, only: str | None) -> dict[str, Any]:
         "scale": scale,
         "minutes": (time.time() - start) / 60,
     }
+
+
+def write_page(result: dict[str, Any]) -> int:
+    PAGE.write_text(page_text(result))
+    print(f"{PAGE} written")
+    return 0
 
 
 def check_twins(settings: Settings) -> int:
@@ -100,11 +109,20 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--corl", type=Path, metavar="PATH", help="a checkout of CORL")
     parser.add_argument("--cleanrl", type=Path, metavar="PATH", help="a checkout of CleanRL")
     parser.add_argument("--only", metavar="PATTERN", help="such as sac, iql/jax, '*/sb3', scale")
+    parser.add_argument(
+        "--page",
+        action="store_true",
+        help="only write the page anew from the numbers of a whole run",
+    )
     parser.add_argument("--check", action="store_true", help="only compare JAX's updates with ours")
     parser.add_argument("--rounds", type=int, help="default 5")
     parser.add_argument("--quick", action="store_true", help="less data, shorter turns, 3 rounds")
     parser.add_argument("--json", type=Path, metavar="PATH", help="where the numbers go")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    names = [*(goal.id for goal in GOALS), "scale"]
+    if not any(matches(name, arguments.only) for name in names):
+        parser.error(f"--only {arguments.only}: there is no such row, only {', '.join(names)}")
+    return arguments
 
 
 if __name__ == "__main__":

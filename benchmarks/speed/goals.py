@@ -14,8 +14,8 @@ PEERS = {
     "contrib": "sb3-contrib",
     "cleanrl": "CleanRL",
     "jax": "JAX, `jit` of a `scan`",
-    "gemm": "share of what the matrix product reaches",
-    "one": "throughput of one seed",
+    "gemm": "the FLOP limit (share)",
+    "one": "one seed (throughput)",
 }
 
 
@@ -63,5 +63,5 @@ GOALS = [
     Goal("two_seeds", "one", "two seeds on two cores", 1.8, 2.0, at_least=True),
 ]
 
-# Why a row misses its `must`, by id; the page says so next to it.
+# Why a row misses its `must`, by id; `--page` puts it on the page.
 REASONS: dict[str, str] = {}

@@ -10,6 +10,7 @@ from typing import Any
 from benchmarks.cells import table
 from benchmarks.speed.goals import REASONS
 from benchmarks.speed.report import Row, bound, peer, summary, verdict
+from benchmarks.speed.timing import TURN
 
 PAGE = Path(__file__).parents[2] / "docs" / "benchmarks" / "speed.md"
 Result = dict[str, Any]
@@ -24,8 +25,8 @@ machine; ratios inside a round do not, so compare ratios.
 - **Work**: one gradient update with the drawing of its batch, from {transitions:,} random transitions in
   memory, observations of 17 numbers, actions of 6, networks of 256-256 with ReLU, batches of 256. Both
   sides have the same algorithm, update frequencies, numbers of critics and of draws.
-- **Turns**: both sides are in one process and take turns of about {seconds:g} s of CPU time, after a warm-up,
-  in {rounds} rounds whose order changes. Compiling and loading are left out.
+- **Turns**: all sides are in one process and take turns of about {turn:g} s of CPU time, after a warm-up and in
+  an order that changes. A round is {seconds:g} s of each; there are {rounds}. Compiling and loading are left out.
 - **One thread** for PyTorch, the BLAS of NumPy, and XLA. Time is CPU time of the process, so waiting for
   another program does not count, and a second thread would.
 - Our side is the training loop itself with the default stepper, without logging and evaluation; theirs is
@@ -52,9 +53,8 @@ ROWS_MEAN = """\
   batches of 64, and is not double.
 - **`predict`**: one observation to one action, on both sides of a deterministic policy of 256-256; ours
   also normalises.
-- **Share of what the matrix product reaches**: the arithmetic that an update needs (TD3+BC {td3:.0f} MFLOP,
-  SAC {sac:.0f}) divided by its time, as a share of the rate of a product of two 256 x 256 matrices timed in the
-  same rounds{gemm}.
+- **The FLOP limit**: the arithmetic that an update needs (TD3+BC {td3:.0f} MFLOP, SAC {sac:.0f}) divided by its time,
+  as a share of the rate of a product of two 256 x 256 matrices timed in the same rounds{gemm}.
 - **Two seeds**: two processes with TD3+BC beside one that runs alone, by wall-clock time: the only row in
   which another load on the machine counts."""
 
@@ -68,7 +68,7 @@ def page_text(result: Result) -> str:
         'make bench BENCH_ARGS="--corl PATH --cleanrl PATH"   # checkouts; without them these rows stay empty\n'
         'make bench BENCH_ARGS="--quick --only sac"           # a few rows, roughly\n'
         "```",
-        METHOD.format(**result),
+        METHOD.format(**result, turn=TURN),
         _rows_table(rows),
         f"{summary(rows)}.",
         "## Rows above their goal",
@@ -89,9 +89,7 @@ def _rows_table(rows: Sequence[Row]) -> str:
 
 
 def _cells(row: Row) -> list[str]:
-    goals = [
-        bound(row, which).replace(">=", "at least").replace("<= ", "") for which in ("must", "aim")
-    ]
+    goals = [bound(row, which).removeprefix("at most ") for which in ("must", "aim")]
     if "not_measured" in row:
         return [row["title"], peer(row), "—", "—", "not measured", "—", *goals, "—"]
     low, high = row["quartiles"]
@@ -150,30 +148,38 @@ def _data(data: dict[str, Any]) -> str:
         ]
         for row in data["sizes"]
     ]
-    own, limit = data["memory"]["own"] / 1e6, data["limit"] / 1e6
-    largest = data["sizes"][-1]
-    return (
-        "TD3+BC as above by the size of its data, with observations of 3 numbers and actions of 1: a "
-        "row takes 40 bytes. From 10,000,000 transitions on, the data is a file that is mapped "
-        f"(`dataset_in_memory: false`), and the process may not hold more than {limit:,.0f} MB of its own "
-        f"(`RLIMIT_DATA`). It holds {own:,.0f} MB in the end. The largest file, packed and opened by the "
-        f"same process in {largest['opening_seconds']:,.0f} s, read into memory instead of mapped: "
-        f"`{data['held_in_memory']}`. The system's cache held the file here; where it does not, a batch "
-        f"waits for 256 reads.\n\n{table(header, rows)}"
+    failure = data["held_in_memory"]
+    return DATA.format(
+        limit=data["limit"] / 1e6,
+        own=data["memory"]["own"] / 1e6,
+        opening=data["sizes"][-1]["opening_seconds"],
+        unmapped=f"ends in `{failure['error']}` for lack of memory" if failure else "fits",
+        table=table(header, rows),
     )
+
+
+DATA = """\
+TD3+BC as above by the size of its data, with observations of 3 numbers and actions of 1: a row takes 40
+bytes. From 10,000,000 transitions on, the data is a file that is mapped (`dataset_in_memory: false`). All of
+this is one process, which may not hold more than {limit:,.0f} MB of its own (`RLIMIT_DATA`) and holds {own:,.0f} MB in
+the end. It packs and opens the largest file in {opening:,.0f} s; reading that file into memory instead {unmapped}.
+The system's cache has the mapped pages here; where it does not, a batch waits for up to 256 reads.
+
+{table}"""
+
+GROWTH = {
+    "batch": ("TD3+BC by batch", "us per transition"),
+    "members": ("REDQ with one update per step, by critics", "us per critic"),
+    "width": ("TD3+BC by width of both hidden layers", "us per unit of width"),
+}
 
 
 def _growth(scale: dict[str, Any]) -> str:
-    titles = {
-        "batch": "TD3+BC by batch",
-        "members": "REDQ with one update per step, by critics",
-        "width": "TD3+BC by width of both hidden layers",
-    }
     text = (
-        "Cost follows the arithmetic that is asked for: linear in batch and members, quadratic in width, "
-        "with a fixed part per update that shows where networks are small."
+        "Cost follows the arithmetic that is asked for: linear in batch and critics, and from linear to\n"
+        "quadratic in width. A fixed part per update shows where networks or batches are small."
     )
-    for kind, title in titles.items():
+    for kind, (title, per_value) in GROWTH.items():
         rows = [
             [
                 f"{row['value']:,}",
@@ -184,8 +190,7 @@ def _growth(scale: dict[str, Any]) -> str:
             ]
             for row in scale[kind]
         ]
-        header = [title, "CPU us per update", "the same / value", "MFLOP", "GFLOP/s"]
-        text += f"\n\n{table(header, rows)}"
+        text += f"\n\n{table([title, 'CPU us per update', per_value, 'MFLOP', 'GFLOP/s'], rows)}"
     return text
 
 

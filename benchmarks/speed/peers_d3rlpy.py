@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,6 @@ from benchmarks.speed.timing import Contestant, NotMeasuredError
 
 NAMES = {"rebrac": "ReBRAC", "crr": "CRR", "td3_bc": "TD3PlusBC", "iql": "IQL"}
 OPTIONS: dict[str, dict[str, Any]] = {"crr": {"n_critics": 2, "n_action_samples": 4}}
-_buffers: dict[int, Any] = {}
 
 
 def update(problem: Problem, algo: str) -> Contestant:
@@ -43,13 +43,9 @@ def update(problem: Problem, algo: str) -> Contestant:
     return Contestant(train, unit=2)
 
 
+@cache  # it takes many seconds
 def _buffer(problem: Problem) -> Any:
-    """Made once: it takes many seconds."""
     from d3rlpy.dataset import MDPDataset
 
-    if id(problem) not in _buffers:
-        names = ("observations", "actions", "rewards", "terminals", "timeouts")
-        _buffers[id(problem)] = MDPDataset(
-            **{name: problem.fields[name].astype(np.float32) for name in names}
-        )
-    return _buffers[id(problem)]
+    names = ("observations", "actions", "rewards", "terminals", "timeouts")
+    return MDPDataset(**{name: problem.fields[name].astype(np.float32) for name in names})

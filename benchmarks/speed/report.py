@@ -25,7 +25,7 @@ def line(row: Row) -> str:
 
 
 def bound(row: Row, which: str) -> str:
-    return f"{'>=' if row['at_least'] else '<='} {row[which]:.2f}"
+    return f"{'at least' if row['at_least'] else 'at most'} {row[which]:.2f}"
 
 
 def verdict(row: Row) -> str:

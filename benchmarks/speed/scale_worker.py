@@ -78,13 +78,13 @@ def _mapped(path: str) -> Run:
     )
 
 
-def _try_in_memory(path: str) -> str:
-    """What comes of the same file without mapping it."""
+def _try_in_memory(path: str) -> dict[str, str] | None:
+    """The error that comes of the same file without mapping it, if one does."""
     try:
-        dataset = load_transition_dataset("npz", dataset_path=path)
+        load_transition_dataset("npz", dataset_path=path)
     except (MemoryError, RuntimeError) as error:  # torch raises the latter
-        return f"{type(error).__name__}: {str(error).splitlines()[0]}"
-    return f"{len(dataset)} rows fit"
+        return {"error": type(error).__name__, "message": str(error).partition("\n")[0]}
+    return None
 
 
 def _memory() -> dict[str, Any]:

@@ -6,9 +6,13 @@ Times are CPU time of the whole process, and only ratios inside one round mean a
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from statistics import median, quantiles
+from typing import NamedTuple
+
+TURN = 0.1  # seconds of CPU time: short, as the load of a machine changes within a second
 
 
 class NotMeasuredError(Exception):
@@ -69,30 +73,41 @@ class Measured:
 def interleave(
     contestants: Mapping[str, Contestant], *, rounds: int, seconds: float
 ) -> dict[str, Timing]:
-    """Each contestant works for about `seconds` in each round, in an order that turns."""
-    names = list(contestants)
-    counts = {name: _calibrate(contestants[name], seconds) for name in names}
-    timings = {name: Timing() for name in names}
-    for turn in range(rounds):
-        first = turn % len(names)
-        for name in names[first:] + names[:first]:
-            cpu, wall = _time(contestants[name], counts[name])
-            timings[name].cpu.append(cpu / counts[name] * 1e6)
-            timings[name].wall.append(wall / counts[name] * 1e6)
+    """Each contestant works for about `seconds` in each round, in short turns whose order changes."""
+    plans = {name: _calibrate(who, min(TURN, seconds)) for name, who in contestants.items()}
+    turns = max(1, round(seconds / max(plan.seconds for plan in plans.values())))
+    timings = {name: Timing() for name in contestants}
+    order = deque(contestants)
+    for _ in range(rounds):
+        spent = dict.fromkeys(contestants, (0.0, 0.0))
+        for _ in range(turns):
+            for name in order:
+                cpu, wall = _time(contestants[name], plans[name].count)
+                spent[name] = (spent[name][0] + cpu, spent[name][1] + wall)
+            order.rotate(-1)
+        for name, (cpu, wall) in spent.items():
+            timings[name].cpu.append(cpu / (turns * plans[name].count) * 1e6)
+            timings[name].wall.append(wall / (turns * plans[name].count) * 1e6)
     return timings
 
 
-def _calibrate(contestant: Contestant, seconds: float) -> int:
-    """How often to run it in a turn; what is run for that also warms it up."""
+class _Plan(NamedTuple):
+    """A turn: how often to run, and how long that takes."""
+
+    count: int
+    seconds: float
+
+
+def _calibrate(contestant: Contestant, seconds: float) -> _Plan:
+    """A turn of this length, or of one unit; what is run to find out also warms up."""
     contestant.run(contestant.unit)  # compiles, allocates
     count = contestant.unit
-    while True:
-        cpu, _ = _time(contestant, count)
-        if cpu >= seconds / 4:
-            break
+    cpu, _ = _time(contestant, count)
+    while cpu < seconds / 4:
         count *= 2
-    pieces = round(seconds / cpu * count / contestant.unit)
-    return max(1, pieces) * contestant.unit
+        cpu, _ = _time(contestant, count)
+    units = max(1, round(seconds / cpu * count / contestant.unit))
+    return _Plan(units * contestant.unit, cpu / count * units * contestant.unit)
 
 
 def _time(contestant: Contestant, count: int) -> tuple[float, float]:
