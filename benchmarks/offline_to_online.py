@@ -32,14 +32,19 @@ SMALL = {"hidden_sizes": [64, 64], "batch_size": 64, "gamma": 0.98, "learning_st
 GOING_ON = {"total_timesteps": 4_000, "offline_pretrain_updates": 1_000}
 CHEETAH = {"eval_interval": 500, "eval_episodes": 5}
 NARROW = {"hidden_sizes": [128, 128], "learning_rate": 1e-3, "learning_starts": 1_000}
-# configuration, overrides
-ARMS: dict[str, tuple[str, dict[str, Any]]] = {
-    "cheetah-rlpd": ("rlpd/locomotion-small", {"total_timesteps": 6_000, **CHEETAH}),
-    "cheetah-sac": ("sac/locomotion", {"total_timesteps": 20_000, **CHEETAH, **NARROW}),
-    "rlpd": ("rlpd/pendulum", {"total_timesteps": 3_000, **PENDULUM}),
-    "sac": ("sac/pendulum", {"total_timesteps": 3_000, **PENDULUM, **SMALL}),
-    "awac": ("awac/pendulum-finetune", {**GOING_ON, **PENDULUM}),
-    "iql": ("iql/pendulum-finetune", {**GOING_ON, **PENDULUM}),
+# title, configuration, overrides
+ARMS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "cheetah-rlpd": ("RLPD", "rlpd/locomotion-small", {"total_timesteps": 6_000, **CHEETAH}),
+    "cheetah-alone": (
+        "RLPD without the log",
+        "rlpd/locomotion-small",
+        {"total_timesteps": 6_000, **CHEETAH, "offline_batch_ratio": 0},
+    ),
+    "cheetah-sac": ("SAC", "sac/locomotion", {"total_timesteps": 20_000, **CHEETAH, **NARROW}),
+    "rlpd": ("RLPD", "rlpd/pendulum", {"total_timesteps": 3_000, **PENDULUM}),
+    "sac": ("SAC", "sac/pendulum", {"total_timesteps": 3_000, **PENDULUM, **SMALL}),
+    "awac": ("AWAC", "awac/pendulum-finetune", {**GOING_ON, **PENDULUM}),
+    "iql": ("IQL", "iql/pendulum-finetune", {**GOING_ON, **PENDULUM}),
 }
 LOGGER = {"name": "sac/locomotion", "total_timesteps": 30_000, **NARROW, "seed": 100}
 
@@ -72,11 +77,11 @@ class Cell:
 
     @property
     def needs_log(self) -> bool:
-        return self.arm == "cheetah-rlpd"
+        return self.arm in ("cheetah-rlpd", "cheetah-alone")
 
     @property
     def config(self) -> dict[str, Any]:
-        name, overrides = ARMS[self.arm]
+        _, name, overrides = ARMS[self.arm]
         log = {"log": Log.config} if self.needs_log else {}
         return {"name": name, **overrides, "seed": self.seed, **log}
 
@@ -130,8 +135,9 @@ def make_log() -> Result:
 
 
 def arm_results(arm: str, seeds: list[int]) -> Arm:
-    name, overrides = ARMS[arm]
-    return Arm(name, overrides["total_timesteps"], [Cell(arm, seed).read() for seed in seeds])
+    title, name, overrides = ARMS[arm]
+    results = [Cell(arm, seed).read() for seed in seeds]
+    return Arm(title, name, overrides["total_timesteps"], results)
 
 
 def main() -> int:

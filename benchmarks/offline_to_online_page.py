@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from cells import EPISODES, Result, listed_versions, table
 class Arm(NamedTuple):
     """What is trained with every seed, and what came of it: None where it has not been run."""
 
+    title: str
     config: str
     steps: int  # online
     results: Sequence[Result | None]
@@ -22,7 +24,7 @@ def write_page(
     path: Path, seeds: Sequence[int], arms: Mapping[str, Arm], log: Result | None
 ) -> None:
     results = [*(result for arm in arms.values() for result in arm.results), log]
-    cheetah = arms["cheetah-rlpd"], arms["cheetah-sac"]
+    cheetah = arms["cheetah-rlpd"], arms["cheetah-alone"], arms["cheetah-sac"]
     pendulum = arms["rlpd"], arms["sac"]
     text = TEXT.format(
         seeds=", ".join(map(str, seeds)),
@@ -40,11 +42,16 @@ def write_page(
 
 def steps_table(arms: Sequence[Arm], targets: Sequence[int]) -> str:
     """When each target was reached, and the final score."""
-    header = ["config", *(f"steps to {target:,}" for target in targets), "final policy, after"]
+    header = [
+        "config",
+        *(f"steps to {target:,}" for target in targets),
+        "trained for",
+        "final policy",
+    ]
     rows = []
     for arm in arms:
-        reached = [by_seed(arm, lambda result, t=target: steps_to(result, t)) for target in targets]
-        rows.append([f"`{arm.config}`", *reached, f"{by_seed(arm, final)}, {arm.steps:,} steps"])
+        reached = [by_seed(arm, partial(steps_to, target=target)) for target in targets]
+        rows.append([named(arm), *reached, f"{arm.steps:,}", by_seed(arm, final)])
     return table(header, rows)
 
 
@@ -53,13 +60,17 @@ def curve_table(arms: Sequence[Arm], every: int) -> str:
     longest = max(arm.steps for arm in arms)
     steps = range(every, longest + 1, every)
     rows = [[f"{step:,}", *(mean_at(arm, step) for arm in arms)] for step in steps]
-    return table(["environment steps", "RLPD", "SAC"], rows)
+    return table(["environment steps", *(arm.title for arm in arms)], rows)
 
 
 def further_table(arms: Sequence[Arm]) -> str:
     """The score when the offline part ends, and in the end."""
-    rows = [[f"`{arm.config}`", by_seed(arm, offline), by_seed(arm, final)] for arm in arms]
+    rows = [[named(arm), by_seed(arm, offline), by_seed(arm, final)] for arm in arms]
     return table(["config", "offline", "after 4,000 steps online"], rows)
+
+
+def named(arm: Arm) -> str:
+    return f"{arm.title}: `{arm.config}`"
 
 
 def by_seed(arm: Arm, entry: Callable[[Result], Any]) -> str:
@@ -102,7 +113,8 @@ python benchmarks/offline_to_online.py --seeds 0,1,2
 ```
 
 What does a log save a learner that can also act? Entries are by seed: {seeds}. A target counts as reached at
-the first evaluation that is not below it; the last column is the final policy over {episodes} episodes.
+the first evaluation that is not below it; the last column is the mean return of the final policy over
+{episodes} episodes. No checkpoint is chosen by its score.
 
 ## RLPD beside SAC: HalfCheetah
 
@@ -112,7 +124,8 @@ exploring, like `rl-training data collect --checkpoint RUN --steps 20000 --stoch
 
 Both learners have 128-128 networks, batches of 256, learning rate 1e-3 and 1,000 random steps. RLPD has the
 log, five critics and five updates per step, half of the paper's critics and a quarter of its updates; SAC has
-two critics and one update. They are evaluated on 5 episodes, every 500 steps.
+two critics and one update. The row between them is RLPD with `offline_batch_ratio: 0`: what its critics and
+updates give without the log. Evaluations are of 5 episodes, every 500 steps.
 
 {cheetah_steps}
 
@@ -120,8 +133,8 @@ Mean over seeds of the evaluations on the way:
 
 {cheetah_curve}
 
-Environment steps are counted, not those that the log was made with, and not time: a step of RLPD has five times
-the updates.
+Steps are those of the learner in the environment, without those of the log, and not time: a step of RLPD has
+five updates of five critics.
 
 ## RLPD beside SAC: Pendulum
 
