@@ -115,6 +115,7 @@ class Algorithm(nn.Module, Generic[ConfigT]):
     replay: ClassVar[type[ReplayConfig]] = ReplayConfig  # its own defaults: replay_options(...)
     bridge: ClassVar[type[BridgeConfig]] = BridgeConfig  # likewise: bridge_options(...)
     joint_updates: ClassVar[bool] = False  # one batch holds the rows of a whole round of updates
+    follows_progress: ClassVar[bool] = False  # its losses read `online_progress`
     gives_priorities: ClassVar[bool] = False  # sets `priorities` and reads the batch's weights
     actor: Any
     online_progress: float | None = None  # share of the steps gone by, once it collects

@@ -39,6 +39,7 @@ from rl_training.runtime.runs import (
     check_output_dir,
 )
 from rl_training.runtime.seeding import stream_seed
+from rl_training.runtime.steppers import build_stepper
 from rl_training.runtime.train_config import TrainConfig
 from rl_training.runtime.trainer import TrainerState
 from rl_training.spec import ProblemSpec
@@ -166,6 +167,7 @@ def resumed_run(
 
 def _put_together(config: TrainConfig, data: TrainingData, callbacks: Iterable[Callback]) -> Run:
     algorithm = build_algorithm(config, data.spec)
+    algorithm.stepper = build_stepper(config.groups.controls.stepper)
     policy = Policy(algorithm, data.normalizer, seed=stream_seed(config.seed, "evaluation"))
     experience = _experience(config, data, algorithm)
     state = TrainerState(algorithm, phase=experience.phase)
