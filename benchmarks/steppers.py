@@ -1,8 +1,9 @@
-"""What the steppers cost: compiled losses beside eager ones.
+"""What the steppers cost: compiled losses beside eager ones, and stacked seeds beside single ones.
 
     python benchmarks/steppers.py compiled --algos td3_bc,sac --widths 64,256
+    python benchmarks/steppers.py stacked --algos td3_bc --widths 32,64,128,256 --seeds 1,2,4,8
 
-CPU time per update, sampling included, in one thread; contestants take turns.
+CPU time per update and seed, sampling included, in one thread; contestants take turns.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from interleaved import interleave, print_comparison
 
 from rl_training.algorithms import Algorithm, get_algorithm_spec
 from rl_training.data import TransitionDataset
-from rl_training.runtime.experience import Offline
+from rl_training.runtime.experience import Offline, StackedOffline
 from rl_training.runtime.memory import keep_freed_memory
+from rl_training.runtime.stacking import SeedStack
 from rl_training.runtime.steppers import CompiledStepper
 from rl_training.spec import ProblemSpec
 
@@ -75,6 +77,27 @@ def compare_compiled(arguments: argparse.Namespace, dataset: TransitionDataset) 
         print(f"  first updates: {wall:.0f} s, of which {cpu:.0f} s of this process", flush=True)
 
 
+def compare_stacked(arguments: argparse.Namespace, dataset: TransitionDataset) -> None:
+    counts = numbers(arguments.seeds)
+    for algo, width in cases(arguments):
+        solo = make(algo, width, arguments.layers)
+        contestants = {"alone": alone(solo, dataset, arguments.batch_size)}
+        for count in counts:
+            seeds = range(count)
+            stack = SeedStack([make(algo, width, arguments.layers, seed) for seed in seeds])
+            batches = StackedOffline([offline(dataset, arguments.batch_size, s) for s in seeds])
+            contestants[str(count)] = lambda stack=stack, batches=batches: stack.update(
+                batches.layout, *batches.draw()
+            )
+        timings = interleave(contestants, rounds=arguments.rounds, calls=arguments.updates)
+        one = timings["alone"].microseconds
+        shares = ", ".join(
+            f"{count} seeds {timings[str(count)].microseconds / count / one:.2f}"
+            for count in counts
+        )
+        print(f"{algo}, {width}: alone {one:.0f} us; of that per seed: {shares}", flush=True)
+
+
 def cases(arguments: argparse.Namespace) -> Iterator[tuple[str, int]]:
     return product(arguments.algos.split(","), numbers(arguments.widths))
 
@@ -85,17 +108,19 @@ def numbers(text: str) -> list[int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["compiled"])
+    parser.add_argument("what", choices=["compiled", "stacked"])
     parser.add_argument("--algos", default="td3_bc")
     parser.add_argument("--widths", default="64,256")
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--seeds", default="1,2,4,8")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--updates", type=int, default=20, help="updates per round")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed_memory()
-    compare_compiled(arguments, random_data())
+    compare = compare_compiled if arguments.what == "compiled" else compare_stacked
+    compare(arguments, random_data())
 
 
 if __name__ == "__main__":

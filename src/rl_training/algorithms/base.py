@@ -8,7 +8,7 @@ branches on no data, so that one source serves every stepper.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import (
     Annotated,
@@ -218,7 +218,14 @@ class Algorithm(nn.Module, Generic[ConfigT]):
 
     def standard_normal(self, like: Tensor) -> Tensor:
         """Draw from the named update stream, the only randomness inside an update."""
-        return torch.randn(like.shape, generator=self.generator, device=self.device)
+        return self.draw(torch.randn, like)
+
+    def standard_uniform(self, like: Tensor) -> Tensor:
+        """The same from [0, 1)."""
+        return self.draw(torch.rand, like)
+
+    def draw(self, distribution: Callable[..., Tensor], like: Tensor) -> Tensor:
+        return distribution(like.shape, generator=self.generator, device=self.device)
 
     @torch.no_grad()
     def act(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +113,20 @@ def new_run(
         return _put_together(config, prepare_online(config), callbacks)
     data = prepare(config, build_offline_dataset(config, dataset))
     return _put_together(config, data, callbacks)
+
+
+def new_runs(
+    configs: Sequence[TrainConfig],
+    *,
+    callbacks: Callable[[TrainConfig], Iterable[Callback]],
+    dataset: TransitionDataset | None = None,
+) -> list[Run]:
+    """New offline runs that differ in the seed; they share the data unless that depends on it."""
+    if dataset is None and configs[0].groups.dataset.depends_on_seed:
+        return [new_run(config, callbacks=callbacks(config)) for config in configs]
+    first = new_run(configs[0], callbacks=callbacks(configs[0]), dataset=dataset)
+    others = [config.with_absolute_paths() for config in configs[1:]]
+    return [first, *(_put_together(config, first.data, callbacks(config)) for config in others)]
 
 
 def _refuse_dataset(config: TrainConfig, dataset: TransitionDataset | None) -> None:
