@@ -8,7 +8,7 @@ branches on no data, so that one source serves every stepper.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import (
     Annotated,
@@ -115,6 +115,7 @@ class Algorithm(nn.Module, Generic[ConfigT]):
     replay: ClassVar[type[ReplayConfig]] = ReplayConfig  # its own defaults: replay_options(...)
     bridge: ClassVar[type[BridgeConfig]] = BridgeConfig  # likewise: bridge_options(...)
     joint_updates: ClassVar[bool] = False  # one batch holds the rows of a whole round of updates
+    follows_progress: ClassVar[bool] = False  # its losses read `online_progress`
     gives_priorities: ClassVar[bool] = False  # sets `priorities` and reads the batch's weights
     actor: Any
     online_progress: float | None = None  # share of the steps gone by, once it collects
@@ -217,7 +218,14 @@ class Algorithm(nn.Module, Generic[ConfigT]):
 
     def standard_normal(self, like: Tensor) -> Tensor:
         """Draw from the named update stream, the only randomness inside an update."""
-        return torch.randn(like.shape, generator=self.generator, device=self.device)
+        return self.draw(torch.randn, like)
+
+    def standard_uniform(self, like: Tensor) -> Tensor:
+        """The same from [0, 1)."""
+        return self.draw(torch.rand, like)
+
+    def draw(self, distribution: Callable[..., Tensor], like: Tensor) -> Tensor:
+        return distribution(like.shape, generator=self.generator, device=self.device)
 
     @torch.no_grad()
     def act(

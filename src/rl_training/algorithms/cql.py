@@ -238,10 +238,9 @@ class CQLAlgorithm(Algorithm[CQLConfig]):
     def draw_noise(self, actions: Tensor) -> Noise:
         samples = self.config.num_cql_samples
         drawn = actions.expand(samples, *actions.shape)
-        uniform = torch.rand(drawn.shape, generator=self.generator, device=self.device)
         backups = samples if self.config.max_target_backup else 1
         return {
-            "uniform": 2 * uniform - 1,
+            "uniform": 2 * self.standard_uniform(drawn) - 1,
             "current": self.standard_normal(drawn),
             "next": self.standard_normal(drawn),
             "backup": self.standard_normal(drawn[:backups]),

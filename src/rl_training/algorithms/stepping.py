@@ -105,7 +105,7 @@ def _excess(gradients: list[Tensor], max_norm: float) -> Tensor | None:
     return (norm / max_norm).clamp_min_(1.0)
 
 
-def _all_found(
+def all_found(
     algorithm: Algorithm[Any], name: str, gradients: Sequence[Tensor | None]
 ) -> list[Tensor]:
     found = [value for value in gradients if value is not None]
@@ -124,7 +124,7 @@ class EagerStepper:
         with Tape(parameters) as tape:
             terms = algorithm.losses[name](algorithm, batch, noise, algorithm.config)
         with torch.no_grad():
-            gradients = _all_found(algorithm, name, tape.gradients(terms[f"{name}_loss"]))
+            gradients = all_found(algorithm, name, tape.gradients(terms[f"{name}_loss"]))
             if self._step(algorithm, name, gradients):
                 tape.recycle()
         return {

@@ -26,6 +26,9 @@ def train(
         list[str] | None, typer.Argument(help="key=value ...; dotted, or bare where unambiguous.")
     ] = None,
     seeds: Annotated[str | None, typer.Option(help="Several runs: 1,2,3.")] = None,
+    stack: Annotated[
+        bool, typer.Option("--stack", help="Train the seeds side by side, in one process.")
+    ] = False,
     output_dir: Annotated[str | None, typer.Option(help="Where to create the run.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, auto.")] = None,
     quiet: Quiet = False,
@@ -45,10 +48,15 @@ def train(
     loaded = load_config(config, values)
     numbers = [loaded.seed] if seeds is None else _parse_seeds(seeds)
 
-    def callbacks(run_config: TrainConfig) -> list[Callback]:
-        return _progress(run_config.budget, quiet)
+    if stack and seeds is None:
+        raise ConfigError("--stack needs several seeds: --seeds 1,2,3")
 
-    results = ExperimentManager(loaded).run(numbers, callbacks=callbacks)
+    def callbacks(run_config: TrainConfig) -> list[Callback]:
+        # side by side, the progress of the first is that of all
+        beside = stack and run_config.seed != numbers[0]
+        return _progress(run_config.budget, quiet or beside)
+
+    results = ExperimentManager(loaded).run(numbers, callbacks=callbacks, stack=stack)
     for result in results:
         _report(result)
     if len(results) > 1:
@@ -120,7 +128,8 @@ def _report(result: TrainResult) -> None:
 
 
 def _exit_if_interrupted(results: Sequence[TrainResult]) -> None:
-    for result in results:
-        if result.stop_reason == "interrupted":
-            note(f"interrupted and saved; go on with: rl-training resume {result.run_dir}")
-            raise typer.Exit(130)
+    interrupted = [result for result in results if result.stop_reason == "interrupted"]
+    for result in interrupted:
+        note(f"interrupted and saved; go on with: rl-training resume {result.run_dir}")
+    if interrupted:
+        raise typer.Exit(130)

@@ -10,13 +10,14 @@ import numpy as np
 from rl_training.config import ConfigError
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.entry import train
+from rl_training.runtime.stacked import train_stacked
 from rl_training.runtime.train_config import TrainConfig
 from rl_training.runtime.trainer import INTERRUPTED, TrainResult
 
 
 @dataclass(frozen=True)
 class ExperimentManager:
-    """Trains a configuration with several seeds, one after the other."""
+    """Trains a configuration with several seeds, one after the other or stacked."""
 
     config: TrainConfig
 
@@ -25,8 +26,14 @@ class ExperimentManager:
         seeds: Sequence[int],
         *,
         callbacks: Callable[[TrainConfig], Iterable[Callback]] = lambda _: (),
+        stack: bool = False,
     ) -> list[TrainResult]:
-        """One result per seed; `callbacks` makes fresh ones for each run."""
+        """One result per seed; `callbacks` makes fresh ones for each run.
+
+        With `stack` the seeds of an offline configuration are trained side by side.
+        """
+        if stack:
+            return train_stacked(self.config, seeds, callbacks=callbacks)
         if not seeds or len(set(seeds)) != len(seeds):
             raise ConfigError(f"seeds must be distinct and at least one, got {list(seeds)}")
         results = []

@@ -11,34 +11,57 @@ Everywhere else, and for whatever is unusual, networks go layer by layer.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.autograd.graph import _engine_run_backward
 
-from rl_training.models.passes import Hidden, Layout, backward, forward, give_back, layer_by_layer
+from rl_training.models.passes import Hidden, Layout, give_back, layer_by_layer
 from rl_training.models.pool import POOL
+from rl_training.models.stacked_passes import backward, forward, recorded
+
+if TYPE_CHECKING:
+    from rl_training.models.stacked import Stack
 
 
 class _Current(threading.local):
     tape: Tape | None = None
+    stack: Stack | None = None  # of the networks of several seeds
 
 
 _current = _Current()
 
 
+@contextmanager
+def stacked(stack: Stack) -> Iterator[None]:
+    """Let a stack look behind what a vmap over seeds shows of networks."""
+    _current.stack = stack
+    try:
+        yield
+    finally:
+        _current.stack = None
+
+
 def evaluate(layout: Layout, x: Tensor, parameters: Sequence[Tensor]) -> Tensor:
     """Outputs (batch, out), of ensembles (members, batch, out), or (members, batch) if scalar."""
-    if not _usual(x, parameters):
-        return layer_by_layer(layout, x, parameters)
+    if _usual(x, parameters):
+        return by_hand(layout, x, parameters)
+    if _current.stack is not None:
+        return _current.stack.evaluate(layout, x, parameters)
+    return layer_by_layer(layout, x, parameters)
+
+
+def by_hand(layout: Layout, x: Tensor, parameters: Sequence[Tensor]) -> Tensor:
+    """The same, of plain tensors; if all have a seed axis in front, for every seed."""
     tape = _current.tape
     if not torch.is_grad_enabled():
         return (forward if tape is None else tape.constant)(layout, x, parameters)
     if tape is None:
-        return layer_by_layer(layout, x, parameters)
+        return recorded(layout, x, parameters)
     return tape.evaluate(layout, x, parameters)
 
 
@@ -46,15 +69,27 @@ def relay_member(
     layout: Layout, index: int, x: Tensor, parameters: Sequence[Tensor]
 ) -> Tensor | None:
     """Outputs of one member in a loss that does not train it; None where that is not the case."""
+    if _usual(x, parameters):
+        return relay_by_hand(layout, index, x, parameters)
+    if _current.stack is not None:
+        return _current.stack.relay_member(layout, index, x, parameters)
+    return None
+
+
+def relay_by_hand(
+    layout: Layout, index: int, x: Tensor, parameters: Sequence[Tensor]
+) -> Tensor | None:
+    """The same, of plain tensors; if all have a seed axis in front, for every seed."""
     tape = _current.tape
-    if tape is None or not (x.requires_grad and torch.is_grad_enabled() and _usual(x, parameters)):
+    if tape is None or not (x.requires_grad and torch.is_grad_enabled()):
         return None
     if tape.trains(parameters) is not False:
         return None
+    members = x.ndim - 2  # their axis
     with torch.no_grad():
-        own = [value.narrow(0, index, 1) for value in parameters]
+        own = [value.narrow(members, index, 1) for value in parameters]
     output: Tensor = _Relay.apply(x, layout, own)  # type: ignore[no-untyped-call]
-    return output.squeeze(0)
+    return output.squeeze(members)
 
 
 def _usual(x: Tensor, parameters: Sequence[Tensor]) -> bool:
@@ -129,7 +164,7 @@ class Tape:
     def evaluate(self, layout: Layout, x: Tensor, parameters: Sequence[Tensor]) -> Tensor:
         trains = self.trains(parameters)
         if trains is None or (trains and x.requires_grad):
-            return layer_by_layer(layout, x, parameters)
+            return recorded(layout, x, parameters)
         if x.requires_grad:
             return _Relay.apply(x, layout, parameters)  # type: ignore[no-untyped-call]
         with torch.no_grad():
@@ -230,5 +265,5 @@ def _differentiable_gradient(
 ) -> Tensor:
     """For a second derivative, at the price of another forward pass."""
     view = x.view_as(x)  # so that this differentiates no further back than the node's own input
-    output = layer_by_layer(layout, view, parameters)
+    output = recorded(layout, view, parameters)
     return torch.autograd.grad(output, view, gradient, create_graph=True)[0]

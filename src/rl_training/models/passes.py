@@ -132,9 +132,9 @@ def _chunks(x: Tensor, net: Net) -> Sequence[Tensor]:
 
 
 def _for_all(x: Tensor, net: Net) -> Tensor:
-    """Inputs (rows, in), seen by every member."""
+    """Inputs (rows, in), seen by every member; those that have inputs of their own keep them."""
     weight = net.weights[0]
-    return x if weight.ndim == 2 else x.expand(weight.shape[0], *x.shape)
+    return x if x.ndim == weight.ndim else x.expand(weight.shape[0], *x.shape)
 
 
 def forward(
@@ -154,12 +154,12 @@ def forward(
 def _forward(layout: Layout, x: Tensor, net: Net, kept: list[Hidden] | None) -> Tensor:
     chunks = _chunks(x, net)
     if len(chunks) == 1:
-        return _forward_chunk(layout, x, net, kept)
-    outputs = [_forward_chunk(layout, chunk, net, kept) for chunk in chunks]
+        return forward_chunk(layout, x, net, kept)
+    outputs = [forward_chunk(layout, chunk, net, kept) for chunk in chunks]
     return torch.cat(outputs, -1 if layout.scalar else -2)
 
 
-def _forward_chunk(layout: Layout, x: Tensor, net: Net, kept: list[Hidden] | None) -> Tensor:
+def forward_chunk(layout: Layout, x: Tensor, net: Net, kept: list[Hidden] | None) -> Tensor:
     x = _for_all(x, net)
     hidden: list[Hidden] = []
     for position in range(layout.layers - 1):
@@ -274,7 +274,7 @@ def _backward(
         start += rows
         own = kept[number * share : (number + 1) * share]
         into = None if place is None else Into(place, fresh=number == 0)
-        d = _backward_chunk(layout, chunk, net, own, of_chunk, into_x, into)
+        d = backward_chunk(layout, chunk, net, own, of_chunk, into_x, into)
         if d is not None:
             x_gradients.append(d)
     return torch.cat(x_gradients) if len(x_gradients) > 1 else x_gradients[0] if into_x else None
@@ -313,7 +313,7 @@ class Into(NamedTuple):
         self.add_sum(bias, d, -1 if scalar else -2)
 
 
-def _backward_chunk(
+def backward_chunk(
     layout: Layout,
     x: Tensor,
     net: Net,
@@ -323,7 +323,7 @@ def _backward_chunk(
     into: Into | None,
 ) -> Tensor | None:
     """The gradient in x, if that is wanted; `d` is always that in the current layer's output."""
-    x = _for_all(x, net)
+    shared, x = x.ndim < net.weights[0].ndim, _for_all(x, net)
     spent: Tensor | None = None  # of the pool
     for position in range(layout.layers - 1, -1, -1):
         scalar = layout.scalar and position == layout.layers - 1
@@ -340,7 +340,7 @@ def _backward_chunk(
             threshold_backward(d, inputs, 0, grad_input=d)
         elif position:
             d = _through_norm(layout, kept[position - 1], net, d, into, position - 1)
-    if into_x and x.ndim != 3:
+    if into_x and not shared:
         return d
     gradient = d.sum(0) if into_x else None
     if spent is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ from rl_training.runtime.runs import (
 )
 from rl_training.runtime.seeding import stream_seed
 from rl_training.runtime.single import collector_for
+from rl_training.runtime.steppers import build_stepper
 from rl_training.runtime.train_config import TrainConfig
 from rl_training.runtime.trainer import TrainerState
 from rl_training.spec import ProblemSpec
@@ -121,6 +122,20 @@ def new_run(
     return _put_together(config, data, callbacks)
 
 
+def new_runs(
+    configs: Sequence[TrainConfig],
+    *,
+    callbacks: Callable[[TrainConfig], Iterable[Callback]],
+    dataset: TransitionDataset | None = None,
+) -> list[Run]:
+    """New offline runs that differ in the seed; they share the data unless that depends on it."""
+    if dataset is None and configs[0].groups.dataset.depends_on_seed:
+        return [new_run(config, callbacks=callbacks(config)) for config in configs]
+    first = new_run(configs[0], callbacks=callbacks(configs[0]), dataset=dataset)
+    others = [config.with_absolute_paths() for config in configs[1:]]
+    return [first, *(_put_together(config, first.data, callbacks(config)) for config in others)]
+
+
 def _refuse_dataset(config: TrainConfig, dataset: TransitionDataset | None) -> None:
     if dataset is not None and config.regime == "online":
         raise ConfigError(f"{config.algo} collects its own data and takes no dataset")
@@ -175,6 +190,7 @@ def resumed_run(
 def _put_together(config: TrainConfig, data: TrainingData, callbacks: Iterable[Callback]) -> Run:
     policy = build_policy(config, data.spec, data.normalizer)
     algorithm = policy.algorithm
+    algorithm.stepper = build_stepper(config.groups.controls.stepper)
     experience = _experience(config, data, algorithm)
     state = TrainerState(algorithm, phase=experience.phase)
     return Run(config, data, algorithm, policy, experience, state, tuple(callbacks))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -60,6 +61,33 @@ from rl_training.runtime.trainer import INTERRUPTED, Moment, Trainer, TrainerSta
 log = logging.getLogger("rl_training")
 
 
+@contextmanager
+def using_machine(config: TrainConfig) -> Iterator[None]:
+    """PyTorch's threads and memory, as training wants them."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(config.groups.controls.torch_threads)
+    keep_freed_memory()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@dataclass(frozen=True)
+class Session:
+    """A run while it is trained."""
+
+    trainer: Trainer
+    writer: MetricsWriter
+
+    def result(self) -> TrainResult:
+        """What it left behind, once it is over."""
+        state = self.trainer.state
+        assert state.run_dir is not None
+        last = state.run_dir / "checkpoints" / find_checkpoint(state.run_dir).name
+        return TrainResult(state.run_dir, last, dict(self.writer.latest), state.stop_reason)
+
+
 @dataclass
 class Run:
     """One run, put together: `execute` trains it to its budget."""
@@ -73,25 +101,38 @@ class Run:
     user_callbacks: Sequence[Callback] = ()
     checkpoint: Checkpoint | None = None  # what it goes on from
     continues: bool = True  # whether as the same run
+    stacked_seeds: Sequence[int] = ()  # trained side by side with it, its own among them
 
     def execute(self) -> TrainResult:
+        interrupt = InterruptCallback()
+        with using_machine(self.config), self.session(interrupt) as session, interrupt.listening():
+            session.trainer.run()
+        return session.result()
+
+    @contextmanager
+    def session(self, interrupt: InterruptCallback) -> Iterator[Session]:
+        """All that surrounds the training loop, which is up to the caller."""
         evaluator = self._evaluator()
         try:
-            return self._execute(evaluator)
+            with self._session(evaluator, interrupt) as session:
+                yield session
         finally:
             if evaluator is not None:
                 evaluator.close()
 
-    def _execute(self, evaluator: Evaluator | EvaluationWorker | None) -> TrainResult:
+    @contextmanager
+    def _session(
+        self, evaluator: Evaluator | EvaluationWorker | None, interrupt: InterruptCallback
+    ) -> Iterator[Session]:
         run_dir, is_new = self._choose_run_dir()
         self.state.run_dir = run_dir
-        threads = torch.get_num_threads()
-        torch.set_num_threads(self.config.groups.controls.torch_threads)
-        keep_freed_memory()
         try:
             with locked(run_dir), naming_the_place(run_dir):
                 self._open(run_dir, is_new)
-                writer = self._train(run_dir, evaluator)
+                writer = MetricsWriter(run_dir, self.config.groups.controls.tensorboard)
+                trainer = Trainer(self.experience, self.state)
+                with self._watched(trainer, writer, evaluator, interrupt):
+                    yield Session(trainer, writer)
                 step, reason = self.state.global_step, self.state.stop_reason
                 if reason != INTERRUPTED:
                     seconds = self.state.spans.totals()
@@ -100,20 +141,23 @@ class Run:
             if is_new and not step_directories(run_dir / "checkpoints"):
                 shutil.rmtree(run_dir)  # nothing in it is worth keeping
             raise
-        finally:
-            torch.set_num_threads(threads)
-        last = run_dir / "checkpoints" / find_checkpoint(run_dir).name
-        return TrainResult(run_dir, last, dict(writer.latest), reason)
 
-    def _train(
-        self, run_dir: Path, evaluator: Evaluator | EvaluationWorker | None
-    ) -> MetricsWriter:
+    @contextmanager
+    def _watched(
+        self,
+        trainer: Trainer,
+        writer: MetricsWriter,
+        evaluator: Evaluator | EvaluationWorker | None,
+        interrupt: InterruptCallback,
+    ) -> Iterator[None]:
+        """Callbacks go on where they were, and are closed whatever happens.
+
+        An environment that fails ends the run, but nothing that was learned is lost.
+        """
         config, controls = self.config, self.config.groups.controls
-        writer = MetricsWriter(run_dir, controls.tensorboard)
-        trainer = Trainer(self.experience, self.state)
-        interrupt = InterruptCallback()
+        assert self.state.run_dir is not None
         saving = CheckpointCallback(
-            run_dir / "checkpoints",
+            self.state.run_dir / "checkpoints",
             lambda: self.contents(trainer.callbacks, writer.position()),
             config.checkpoint_interval,
             controls.keep_checkpoints,
@@ -135,23 +179,16 @@ class Run:
                     trainer.callbacks.load_state_dict(self.checkpoint.manifest["callbacks"])
                     saving.held = Snapshot.carried_by(self.checkpoint)
                 writer.cut_back(self.checkpoint.manifest["metrics_position"], self.checkpoint.step)
-            with interrupt.listening():
-                self._run(trainer, saving)
-        finally:
-            trainer.callbacks.close()
-            self.experience.close()
-        return writer
-
-    def _run(self, trainer: Trainer, saving: CheckpointCallback) -> None:
-        """An environment that fails ends the run, but nothing that was learned is lost."""
-        try:
-            trainer.run()
+            yield
         except (CollectError, EvaluationError) as error:
             saving.save(self.state)
             raise RunError(
                 f"{error}\nthe run up to step {self.state.global_step} is saved; "
                 f"to go on: rl-training resume {self.state.run_dir}"
             ) from error.__cause__
+        finally:
+            trainer.callbacks.close()
+            self.experience.close()
 
     def contents(
         self, callbacks: Callback, metrics_position: int
@@ -289,6 +326,8 @@ class Run:
         if self.data.dataset is not None:
             raw = self.data.dataset.raw
             facts["dataset"] = {**raw.describe(), "sha256": raw.sha256}
+        if self.stacked_seeds:
+            facts["stacked_seeds"] = list(self.stacked_seeds)
         if checkpoint is not None:
             facts["branched_from"] = str(checkpoint.path)
             _copy_history(checkpoint, run_dir)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rl_training.algorithms.stepping import Terms
 from rl_training.runtime.callbacks import Callback, CallbackList
 from rl_training.runtime.experience import Collected, Experience
 from rl_training.runtime.spans import Spans
@@ -100,11 +101,14 @@ class Trainer:
                 terms = state.algorithm.update(tick)
                 if state.algorithm.priorities is not None:
                     experience.feedback(tick, state.algorithm.priorities)
-                lap("update")
-                state.update_count = state.algorithm.update_count
-                self._look_at_the_clock()
-                callbacks.on_update_end(state, terms)
+                self.after_update(terms)
         callbacks.on_train_end(state)
+
+    def after_update(self, terms: Terms) -> None:
+        self.state.spans.lap("update")
+        self.state.update_count = self.state.algorithm.update_count
+        self._look_at_the_clock()
+        self.callbacks.on_update_end(self.state, terms)
 
     def _look_at_the_clock(self) -> None:
         state, experience = self.state, self.experience

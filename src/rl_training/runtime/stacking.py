@@ -1,0 +1,186 @@
+"""Algorithms that differ in the seed alone, updated as one.
+
+Each of them keeps its names, its optimizers and its random stream, but its parameters and moments are
+slices of tensors that have the seed axis first. What an update does is the algorithm's own
+`update_step`, run once inside a `vmap` over the seeds, with a stepper that moves them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_training.algorithms.base import Algorithm
+from rl_training.algorithms.stepping import (
+    FusedAdam,
+    Noise,
+    Terms,
+    TermsFunction,
+    all_found,
+)
+from rl_training.data.batch import Batch
+from rl_training.data.row_layout import RowLayout
+from rl_training.models.nodes import Tape
+from rl_training.models.stacked import Stack, outside_vmap
+
+
+class SeedStack:
+    """Takes over the parameters of its algorithms until `release`, and is the stepper of them all."""
+
+    def __init__(self, algorithms: Sequence[Algorithm[Any]]) -> None:
+        self.algorithms = algorithms
+        self._stack = Stack(len(algorithms))
+        first = algorithms[0]
+        named = [dict(algorithm.named_parameters()) for algorithm in algorithms]
+        stacked: dict[str, Tensor] = {}
+        for name, parameter in named[0].items():
+            values = torch.stack([own[name].detach() for own in named])
+            for own, value in zip(named, values.unbind(), strict=True):
+                own[name].data = value
+            stacked[name] = values.requires_grad_(parameter.requires_grad)
+        by_id = {id(parameter): stacked[name] for name, parameter in named[0].items()}
+        self._trained = {
+            name: [by_id[id(value)] for value in first.parameters_of(name)] for name in first.losses
+        }
+        self._targets, self._sources = (
+            [by_id[id(value)] for value in values] for values in first.tracked_parameters()
+        )
+        self._optimizers = {
+            name: StackedAdam([each.optimizers[name] for each in algorithms], self._trained[name])
+            for name in first.losses
+        }
+        self._body = type(first)(first.spec, first.config, device=first.device)
+        self._body.update_count = first.update_count
+        self._body.stepper = self
+        self._body.draw = self._draw  # type: ignore[method-assign]
+        # where the parameters of the body go, and what goes there
+        names = {id(parameter): name for name, parameter in self._body.named_parameters()}
+        self._slots: list[tuple[Any, str, Tensor]] = [
+            (module._parameters, key, stacked[names[id(parameter)]])
+            for module in self._body.modules()
+            for key, parameter in module._parameters.items()
+            if parameter is not None
+        ]
+
+    def update(self, layout: RowLayout, rows: Tensor, returns: Tensor | None = None) -> list[Terms]:
+        """One update of every algorithm; rows (seeds, batch, width), returns (seeds, batch)."""
+
+        def of_one_seed(rows: Tensor, *returns: Tensor) -> Terms:
+            for holder, key, values in self._slots:
+                holder[key] = self._stack.shown(values)
+            batch = Batch.from_rows(rows, layout, returns=returns[0] if returns else None)
+            return self._body.update(batch)
+
+        optional = () if returns is None else (returns,)
+        terms = self._stack.run(of_one_seed, rows, *optional)
+        for algorithm in self.algorithms:
+            algorithm.update_count = self._body.update_count
+        each = {name: values.unbind() for name, values in terms.items()}
+        return [
+            {name: values[seed] for name, values in each.items()}
+            for seed in range(len(self.algorithms))
+        ]
+
+    def release(self) -> None:
+        """Give every algorithm its parameters and moments back, as tensors of its own."""
+        for algorithm in self.algorithms:
+            for parameter in algorithm.parameters():
+                parameter.data = parameter.data.clone()
+            for optimizer in algorithm.optimizers.values():
+                for state in optimizer.state.values():
+                    state.update({key: value.clone() for key, value in state.items()})
+
+    # -- the stepper of the body, which runs inside vmap ---------------------------------------
+
+    def minimize(self, algorithm: Algorithm[Any], name: str, batch: Batch, noise: Noise) -> Terms:
+        with Tape(self._trained[name]) as tape:
+            terms = algorithm.losses[name](algorithm, batch, noise, algorithm.config)
+        loss = terms[f"{name}_loss"]
+        if loss.ndim:
+            raise RuntimeError(f"a loss is one number, but this has shape {tuple(loss.shape)}")
+        losses = self._stack.of_all(loss)
+        with outside_vmap():
+            total = losses.sum()  # of seeds that have nothing to do with each other
+            with torch.no_grad():
+                self._step(name, all_found(self.algorithms[0], name, tape.gradients(total)))
+                tape.recycle()
+        return {key: value.detach() for key, value in terms.items()}
+
+    @torch.no_grad()
+    def evaluate(
+        self, algorithm: Algorithm[Any], function: TermsFunction, batch: Batch, noise: Noise
+    ) -> Terms:
+        return function(algorithm, batch, noise, algorithm.config)
+
+    def track(self, algorithm: Algorithm[Any], tau: float) -> None:
+        with outside_vmap(), torch.no_grad():
+            torch._foreach_lerp_(self._targets, self._sources, tau)
+
+    def _draw(self, distribution: Callable[..., Tensor], like: Tensor) -> Tensor:
+        """Every seed's draw from its own stream."""
+        shape = like.shape
+        with outside_vmap():
+            drawn = [
+                distribution(shape, generator=algorithm.generator, device=algorithm.device)
+                for algorithm in self.algorithms
+            ]
+            values = torch.stack(drawn)
+        return self._stack.shown(values)
+
+    def _step(self, name: str, gradients: list[Tensor]) -> None:
+        first = self.algorithms[0]
+        max_norm = getattr(first.config, "max_grad_norm", None)
+        if max_norm is not None:
+            gradients = clipped_by_seed(gradients, max_norm)
+        self._optimizers[name].apply(gradients)
+
+
+class StackedAdam:
+    """One optimizer for a network of several seeds; theirs see slices of its moments."""
+
+    def __init__(self, own: Sequence[torch.optim.Optimizer], stacked: Sequence[Tensor]) -> None:
+        self._own = own
+        self._stacked = stacked
+        self._adam = FusedAdam(stacked, 0.0)
+        self._adam.param_groups[0] |= {**own[0].param_groups[0], "params": stacked}
+        self._shared = False
+        for values, states in self._states():
+            if states[0]:
+                self._adam.state[values] = {
+                    "step": states[0]["step"].clone(),
+                    "exp_avg": torch.stack([state["exp_avg"] for state in states]),
+                    "exp_avg_sq": torch.stack([state["exp_avg_sq"] for state in states]),
+                }
+
+    def apply(self, gradients: list[Tensor]) -> None:
+        # a schedule sets the rate of every seed, the same for all
+        self._adam.param_groups[0]["lr"] = self._own[0].param_groups[0]["lr"]
+        self._adam.apply(gradients)
+        if not self._shared:
+            self._share()
+
+    def _share(self) -> None:
+        self._shared = True
+        for values, states in self._states():
+            moments = self._adam.state[values]
+            for seed, state in enumerate(states):
+                state["step"] = moments["step"]
+                state["exp_avg"] = moments["exp_avg"][seed]
+                state["exp_avg_sq"] = moments["exp_avg_sq"][seed]
+
+    def _states(self) -> Iterator[tuple[Tensor, list[dict[str, Tensor]]]]:
+        """Of each parameter the stacked values, and the state that each seed's own has."""
+        own = [optimizer.param_groups[0]["params"] for optimizer in self._own]
+        for values, *parameters in zip(self._stacked, *own, strict=True):
+            pairs = zip(self._own, parameters, strict=True)
+            yield values, [optimizer.state[parameter] for optimizer, parameter in pairs]
+
+
+def clipped_by_seed(gradients: Sequence[Tensor], max_norm: float) -> list[Tensor]:
+    """Each seed's gradients (seeds, ...), scaled down together to this norm if theirs is larger."""
+    norms = torch.stack([value.flatten(1).norm(dim=1) for value in gradients]).norm(dim=0)
+    shares = (max_norm / norms).clamp_max(1.0)
+    return [value * shares.view(-1, *[1] * (value.ndim - 1)) for value in gradients]
