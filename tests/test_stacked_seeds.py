@@ -193,6 +193,13 @@ def test_what_cannot_be_stacked_is_refused_before_anything_is_written(
     assert not Path(config.output_dir).exists()
 
 
+def test_a_worker_for_evaluations_is_refused(small_config: Any) -> None:
+    config = small_config(env_id="Pendulum-v1", algo_kwargs={"eval_workers": 1})
+    with pytest.raises(ConfigError, match="set eval_workers: 0"):
+        train_stacked(config, (1, 2))
+    assert not Path(config.output_dir).exists()
+
+
 class OwnOptimizer(BC):
     def build_optimizer(self, name: str) -> torch.optim.Optimizer:
         return torch.optim.SGD(self.parameters_of(name), lr=0.1)
