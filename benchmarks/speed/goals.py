@@ -64,4 +64,42 @@ GOALS = [
 ]
 
 # Why a row misses its `must`, by id; `--page` puts it on the page.
-REASONS: dict[str, str] = {}
+_BY_HAND = (
+    "The same update written out by hand, without autograd and with every buffer made beforehand, took 0.84 of "
+    "our time; its matrix products alone take two thirds. The rest is the loss with its gradient and Python, an "
+    "eighth, and biases, ReLUs and Adam on memory beyond the second-level cache."
+)
+_THREE_LOSSES = (
+    "Value, actor and critics are three losses, each with a run of autograd, and V(s) is evaluated again after "
+    "its update, as in the authors' code; CORL and the twin do without."
+)
+_SOFT = (
+    "Beside the products there are about 160 small operations of the squashed Gaussian, the temperature and "
+    "their gradients; `stepper: compiled` takes 0.8 of this time."
+)
+REASONS: dict[str, str] = {
+    "td3_bc/corl": _BY_HAND,
+    "td3_bc/d3rlpy": _BY_HAND,
+    "td3_bc/jax": _BY_HAND,
+    "td3_bc/gemm": _BY_HAND,
+    "iql/corl": _THREE_LOSSES,
+    "iql/d3rlpy": _THREE_LOSSES,
+    "iql/jax": _THREE_LOSSES,
+    "awac/corl": "As TD3+BC: " + _BY_HAND,
+    "cql/corl": "The products, 7,750 MFLOP, take 0.6 of CORL's time.",
+    "rebrac/d3rlpy": "As TD3+BC, and normalising takes a twentieth.",
+    "crr/d3rlpy": "Its products alone, about 800 MFLOP, take 0.4 of d3rlpy's time.",
+    "sac/sb3": _SOFT,
+    "sac/cleanrl": _SOFT,
+    "sac/jax": _SOFT,
+    "sac/gemm": _SOFT,
+    "td3/sb3": _BY_HAND,
+    "td3/cleanrl": _BY_HAND,
+    "ten_critics/sb3": "The products, 2,297 MFLOP, take 0.6 of our time.",
+    "dqn_step/sb3": (
+        "Four fifths are the update, whose 60 operations on 64 rows cost what calls cost; collecting and drawing "
+        "a batch take 130 us."
+    ),
+    "sac_step/sb3": _SOFT,
+    "two_seeds/one": "The machine had other work on both cores; this row is the one that suffers from it.",
+}
