@@ -20,6 +20,8 @@ import pytest
 import torch
 from tests.parity import harness
 
+from rl_training.algorithms.iql import least_target_q
+
 pytestmark = pytest.mark.parity
 CAP = 1.0  # low enough that some weights meet it
 
@@ -48,15 +50,16 @@ def test_losses_and_gradients() -> None:
     batch = harness.make_batch()
     theirs = harness.as_d3rlpy(batch)
     losses = impl.compute_critic_grad(theirs)
-    critic = harness.gradients(ours, "critic", batch, {})
+    known = ours.evaluate(least_target_q, batch, {})
+    critic = harness.gradients(ours, "critic", batch, known)
     harness.assert_same(critic, {"loss": losses.q_loss.detach()})
     harness.assert_same(critic, harness.ensemble(impl.modules.q_funcs, harness.gradient_of))
-    value = harness.gradients(ours, "value", batch, {})
+    value = harness.gradients(ours, "value", batch, known)
     harness.assert_same(value, {"loss": losses.v_loss.detach()})
     harness.assert_same(value, harness.mlp(impl.modules.value_func, harness.gradient_of))
 
     loss = impl.compute_actor_grad(theirs).actor_loss
-    actor = harness.gradients(ours, "actor", batch, {})
+    actor = harness.gradients(ours, "actor", batch, known)
     harness.assert_same(actor, {"loss": loss.detach()})
     harness.assert_same(actor, harness.actor(impl.modules.policy, harness.gradient_of))
     log_std = impl.modules.policy._logstd.grad[0] / slope
@@ -66,7 +69,8 @@ def test_losses_and_gradients() -> None:
 def test_the_cap_is_met_in_this_batch() -> None:
     ours, _ = pair()
     batch = harness.make_batch()
-    terms = ours.losses["actor"](ours, batch, {}, ours.config)
+    known = ours.evaluate(least_target_q, batch, {})
+    terms = ours.losses["actor"](ours, batch, known, ours.config)
     assert terms["advantage_weight_max"] == CAP
     assert terms["advantage_weight_mean"] < CAP
 

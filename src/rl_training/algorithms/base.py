@@ -8,7 +8,7 @@ branches on no data, so that one source serves every stepper.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import (
     Annotated,
@@ -27,7 +27,14 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
-from rl_training.algorithms.stepping import EagerStepper, FusedAdam, Noise, Stepper, Terms
+from rl_training.algorithms.stepping import (
+    EagerStepper,
+    FusedAdam,
+    Noise,
+    Stepper,
+    Terms,
+    TermsFunction,
+)
 from rl_training.config import CheckpointError, ConfigError, Options, Problem, option
 from rl_training.data.batch import Batch
 from rl_training.data.bridge_config import BridgeConfig
@@ -45,8 +52,6 @@ __all__ = [
     "TrainingState",
     "target_of",
 ]
-
-LossFunction = Callable[[Any, Batch, Noise, Any], Terms]
 
 
 class AlgorithmConfig(Options):
@@ -101,7 +106,7 @@ class Algorithm(nn.Module, Generic[ConfigT]):
 
     name: ClassVar[str] = ""
     config_class: ClassVar[type[AlgorithmConfig]]
-    losses: ClassVar[dict[str, LossFunction]] = {}
+    losses: ClassVar[dict[str, TermsFunction]] = {}
     # the paper's choices, used by default
     normalizes_observations: ClassVar[bool] = False
     normalizes_rewards: ClassVar[bool] = False
@@ -202,6 +207,10 @@ class Algorithm(nn.Module, Generic[ConfigT]):
 
     def minimize(self, name: str, batch: Batch, noise: Noise) -> Terms:
         return self.stepper.minimize(self, name, batch, noise)
+
+    def evaluate(self, function: TermsFunction, batch: Batch, noise: Noise) -> Terms:
+        """What several losses need, evaluated once; it is handed to them as noise is."""
+        return self.stepper.evaluate(self, function, batch, noise)
 
     def track_targets(self, tau: float) -> None:
         self.stepper.track(self, tau)

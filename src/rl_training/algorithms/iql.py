@@ -72,17 +72,19 @@ def iql_loss(
     }
 
 
+def least_target_q(nets: IQLAlgorithm, batch: Batch, noise: Noise, config: IQLConfig) -> Terms:
+    """min_i Q̄_i(s,a), for the value and the actor."""
+    return {"min_q": logged_q(nets.target_critic, batch).amin(0)}
+
+
 def value_loss(nets: IQLAlgorithm, batch: Batch, noise: Noise, config: IQLConfig) -> Terms:
-    with torch.no_grad():
-        min_q = logged_q(nets.target_critic, batch).amin(0)
     values = nets.value(batch.obs).squeeze(-1)
-    return iql_value_loss(min_q=min_q, values=values, expectile=config.expectile)
+    return iql_value_loss(min_q=noise["min_q"], values=values, expectile=config.expectile)
 
 
 def actor_loss(nets: IQLAlgorithm, batch: Batch, noise: Noise, config: IQLConfig) -> Terms:
     with torch.no_grad():
-        min_q = logged_q(nets.target_critic, batch).amin(0)
-        advantages = min_q - nets.value(batch.obs).squeeze(-1)
+        advantages = noise["min_q"] - nets.value(batch.obs).squeeze(-1)
     return iql_actor_loss(
         log_probs=nets.actor.log_prob(batch.obs, batch.actions),
         advantages=advantages,
@@ -114,7 +116,10 @@ class IQLAlgorithm(Algorithm[IQLConfig]):
         self.target_critic = target_of(self.critic)
 
     def update_step(self, batch: Batch) -> Terms:
-        terms = super().update_step(batch)
+        known = self.evaluate(least_target_q, batch, {})
+        terms: Terms = {}
+        for name in self.losses:
+            terms |= self.minimize(name, batch, known)
         self.track_targets(self.config.tau)
         return terms
 

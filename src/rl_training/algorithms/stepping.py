@@ -6,7 +6,7 @@ An algorithm does not know which stepper runs, so that one source of losses serv
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from rl_training.algorithms.base import Algorithm
 
 Terms = dict[str, Tensor]
-Noise = dict[str, Tensor]
+Noise = dict[str, Tensor]  # drawn, or evaluated, before a loss is
+TermsFunction = Callable[[Any, Batch, Noise, Any], Terms]  # of the networks and the config
 
 
 class Stepper(Protocol):
@@ -27,6 +28,10 @@ class Stepper(Protocol):
 
     def minimize(
         self, algorithm: Algorithm[Any], name: str, batch: Batch, noise: Noise
+    ) -> Terms: ...
+
+    def evaluate(
+        self, algorithm: Algorithm[Any], function: TermsFunction, batch: Batch, noise: Noise
     ) -> Terms: ...
 
     def track(self, algorithm: Algorithm[Any], tau: float) -> None: ...
@@ -120,21 +125,33 @@ class EagerStepper:
             terms = algorithm.losses[name](algorithm, batch, noise, algorithm.config)
         with torch.no_grad():
             gradients = _all_found(algorithm, name, tape.gradients(terms[f"{name}_loss"]))
-            self._step(algorithm, name, gradients)
-        return {key: value.detach() for key, value in terms.items()}
+            if self._step(algorithm, name, gradients):
+                tape.recycle()
+        return {
+            key: value.detach() if value.requires_grad else value for key, value in terms.items()
+        }
 
-    def _step(self, algorithm: Algorithm[Any], name: str, gradients: list[Tensor]) -> None:
+    @torch.no_grad()
+    def evaluate(
+        self, algorithm: Algorithm[Any], function: TermsFunction, batch: Batch, noise: Noise
+    ) -> Terms:
+        return function(algorithm, batch, noise, algorithm.config)
+
+    def _step(self, algorithm: Algorithm[Any], name: str, gradients: list[Tensor]) -> bool:
+        """Whether nothing holds the gradients afterwards."""
         max_norm = getattr(algorithm.config, "max_grad_norm", None)
         optimizer = algorithm.optimizers[name]
         if isinstance(optimizer, FusedAdam):
             optimizer.apply(gradients, max_norm)
-        else:  # of an algorithm with a `build_optimizer` of its own
-            parameters = algorithm.parameters_of(name)
-            for parameter, gradient in zip(parameters, gradients, strict=True):
-                parameter.grad = gradient
-            if max_norm is not None:
-                torch.nn.utils.clip_grad_norm_(parameters, max_norm)
-            optimizer.step()
+            return True
+        # of an algorithm with a `build_optimizer` of its own
+        parameters = algorithm.parameters_of(name)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+        if max_norm is not None:
+            torch.nn.utils.clip_grad_norm_(parameters, max_norm)
+        optimizer.step()
+        return False
 
     @torch.no_grad()
     def track(self, algorithm: Algorithm[Any], tau: float) -> None:

@@ -14,7 +14,8 @@ LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 def gaussian_log_prob(mean: Tensor, log_std: Tensor, actions: Tensor) -> Tensor:
     """Log N(actions; mean, diag(exp(log_std)²)), summed over action dimensions: (batch,)."""
     standardised = (actions - mean) * (-log_std).exp()
-    return (-0.5 * standardised.square() - log_std - LOG_SQRT_2PI).sum(-1)
+    halves = torch.addcmul(log_std, standardised, standardised, value=0.5).sum(-1)
+    return -LOG_SQRT_2PI * actions.shape[-1] - halves
 
 
 def tanh_log_det(pre_tanh: Tensor) -> Tensor:
@@ -25,6 +26,12 @@ def tanh_log_det(pre_tanh: Tensor) -> Tensor:
 def squashed_gaussian_log_prob(mean: Tensor, log_std: Tensor, pre_tanh: Tensor) -> Tensor:
     """Log-density of tanh(pre_tanh), pre_tanh ~ N(mean, exp(log_std)²), in units of [-1, 1]."""
     return gaussian_log_prob(mean, log_std, pre_tanh) - tanh_log_det(pre_tanh).sum(-1)
+
+
+def drawn_log_prob(log_std: Tensor, noise: Tensor, pre_tanh: Tensor) -> Tensor:
+    """The same for pre_tanh = mean + exp(log_std) noise: there the mean cancels out."""
+    halves = torch.addcmul(log_std + tanh_log_det(pre_tanh), noise, noise, value=0.5).sum(-1)
+    return -LOG_SQRT_2PI * noise.shape[-1] - halves
 
 
 def atanh_clipped(actions: Tensor) -> Tensor:

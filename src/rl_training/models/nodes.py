@@ -19,7 +19,8 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.autograd.graph import _engine_run_backward
 
-from rl_training.models.passes import Layout, backward, forward, layer_by_layer
+from rl_training.models.passes import Hidden, Layout, backward, forward, give_back, layer_by_layer
+from rl_training.models.pool import POOL
 
 
 class _Current(threading.local):
@@ -33,11 +34,12 @@ def evaluate(layout: Layout, x: Tensor, parameters: Sequence[Tensor]) -> Tensor:
     """Outputs (batch, out), of ensembles (members, batch, out), or (members, batch) if scalar."""
     if not _usual(x, parameters):
         return layer_by_layer(layout, x, parameters)
+    tape = _current.tape
     if not torch.is_grad_enabled():
-        return forward(layout, x, parameters)
-    if _current.tape is None:
+        return (forward if tape is None else tape.constant)(layout, x, parameters)
+    if tape is None:
         return layer_by_layer(layout, x, parameters)
-    return _current.tape.evaluate(layout, x, parameters)
+    return tape.evaluate(layout, x, parameters)
 
 
 def relay_member(
@@ -77,8 +79,23 @@ class _Record(NamedTuple):
     x: Tensor
     version: int  # of x
     parameters: Sequence[Tensor]
-    kept: list[Tensor]
+    kept: list[Hidden]
     output: Tensor
+
+    def is_of(self, x: Tensor, parameters: Sequence[Tensor]) -> bool:
+        return (
+            self.parameters[0] is parameters[0]
+            and self.x.data_ptr() == x.data_ptr()
+            and self.x.shape == x.shape
+            and self.x.stride() == x.stride()
+            and self.version == x._version
+        )
+
+
+def _record(layout: Layout, x: Tensor, parameters: Sequence[Tensor]) -> _Record:
+    kept: list[Hidden] = []
+    output = forward(layout, x, parameters, kept)
+    return _Record(layout, x, x._version, parameters, kept, output)
 
 
 class Tape:
@@ -88,6 +105,8 @@ class Tape:
         self._parameters = parameters
         self._positions = {id(value): position for position, value in enumerate(parameters)}
         self._records: list[_Record] = []
+        self._spare: list[_Record] = []  # evaluations that have no part in the gradient so far
+        self._from_pool: list[Tensor] = []
         self._outer: Tape | None = None
 
     def __enter__(self) -> Tape:
@@ -116,10 +135,27 @@ class Tape:
         with torch.no_grad():
             if not trains:
                 return forward(layout, x, parameters)
-            kept: list[Tensor] = []
-            output = forward(layout, x, parameters, kept).requires_grad_()
-        self._records.append(_Record(layout, x, x._version, parameters, kept, output))
-        return output
+            record = self._spare_one(x, parameters) or _record(layout, x, parameters)
+            record.output.requires_grad_()
+        self._records.append(record)
+        return record.output
+
+    def constant(self, layout: Layout, x: Tensor, parameters: Sequence[Tensor]) -> Tensor:
+        """Outputs without gradient. Where a loss needs the same with it, one pass serves both."""
+        if self.trains(parameters) is not True:
+            return forward(layout, x, parameters)
+        for record in (*self._records, *self._spare):
+            if record.is_of(x, parameters):
+                return record.output.detach().clone()
+        record = _record(layout, x, parameters)
+        self._spare.append(record)
+        return record.output.clone()
+
+    def _spare_one(self, x: Tensor, parameters: Sequence[Tensor]) -> _Record | None:
+        for position, record in enumerate(self._spare):
+            if record.is_of(x, parameters):
+                return self._spare.pop(position)
+        return None
 
     def gradients(self, loss: Tensor) -> list[Tensor | None]:
         """Of the loss in every parameter of this tape; None in those that have no part in it.
@@ -143,7 +179,16 @@ class Tape:
         for record, slope in zip(self._records, found, strict=False):
             if slope is not None:
                 self._add(gradients, record, slope)
+        for record in self._spare:
+            give_back(record.kept)
+        self._records.clear()
+        self._spare.clear()
         return gradients
+
+    def recycle(self) -> None:
+        """Call it when nobody needs the gradients any more."""
+        POOL.give(*self._from_pool)
+        self._from_pool.clear()
 
     def _add(self, gradients: list[Tensor | None], record: _Record, slope: Tensor) -> None:
         layout, x, version, parameters, kept, _ = record
@@ -154,6 +199,7 @@ class Tape:
             position = self._positions[id(parameter)]
             before = gradients[position]
             gradients[position] = gradient if before is None else before + gradient
+        self._from_pool += own
 
 
 class _Relay(torch.autograd.Function):
@@ -170,8 +216,11 @@ class _Relay(torch.autograd.Function):
         (gradient,), (x,) = output_gradients, ctx.saved_tensors
         if torch.is_grad_enabled():  # with create_graph
             return _differentiable_gradient(ctx.layout, x, ctx.parameters, gradient), None, None
+        kept, ctx.kept = ctx.kept, None  # they go back to the pool
+        if kept is None:
+            raise RuntimeError("a network can be gone back through once; call it again instead")
         slope, _ = backward(
-            ctx.layout, x, ctx.parameters, ctx.kept, gradient, into_x=True, into_parameters=False
+            ctx.layout, x, ctx.parameters, kept, gradient, into_x=True, into_parameters=False
         )
         return slope, None, None
 

@@ -14,9 +14,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from rl_training.models import small
+from rl_training.models.pool import POOL, SMALL
+
 EPSILON = 1e-6  # Flax's, which the papers' code uses; PyTorch's is 1e-5
 CHUNK = 512  # rows at a time: activations stay in the cache, in memory that malloc recycles
 LARGE = 2**18  # numbers in an activation from which that outweighs more calls
+ALONE = 2**15  # numbers in a member's activation from which normalising it alone does
 
 threshold_backward = torch.ops.aten.threshold_backward.grad_input
 layer_norm_backward = torch.ops.aten.native_layer_norm_backward
@@ -73,154 +77,309 @@ def _affine(layout: Layout, bias: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     return torch.baddbmm(bias, x, weight) if layout.ensemble else F.linear(x, weight, bias)
 
 
-def _chunks(x: Tensor, first_weight: Tensor) -> Sequence[Tensor]:
+class Net(NamedTuple):
+    """Parameters by kind, or gradients in them.
+
+    Weights are (out, in) in two dimensions, (members, in, out) in three; a scalar head's have its
+    one output in front of its inputs in both.
+    """
+
+    weights: Sequence[Tensor]
+    biases: Sequence[Tensor]
+    scales: Sequence[Tensor]
+    shifts: Sequence[Tensor]
+
+
+# What going back through a hidden layer needs: its output; if it is normalised also what went into
+# that, mean, inverse deviation, and unless PyTorch did it in one go the result before the scale.
+Hidden = tuple[Tensor, ...]
+
+
+def _small(layout: Layout, x: Tensor, parameters: Sequence[Tensor]) -> bool:
+    """Whether activations, as far as the first layer tells, are better off in fresh memory."""
     rows, width = x.shape
-    if rows <= CHUNK or rows * first_weight.numel() < LARGE * width:
+    return layout.norm == "none" and rows * parameters[0].numel() <= SMALL * width
+
+
+def _alone(layout: Layout, x: Tensor, parameters: Sequence[Tensor]) -> bool:
+    """Whether members go one by one: large ones do, if normalised.
+
+    PyTorch normalises, scales and shifts in one go if all rows have the same scale.
+    """
+    if layout.norm == "none" or not layout.ensemble or layout.layers == 1:
+        return False
+    return x.shape[0] * parameters[0].shape[-1] >= ALONE
+
+
+def _nets(layout: Layout, parameters: Sequence[Tensor], alone: bool) -> list[Net]:
+    """All there is as one, or each member."""
+    if not alone:
+        return [Net(*layout.by_kind(parameters))]
+    nets = []
+    for own in zip(*(value.unbind() for value in parameters), strict=True):
+        weights, *others = layout.by_kind(own)
+        hidden = [weight.t() for weight in weights[:-1]]
+        last = weights[-1] if layout.scalar else weights[-1].t()
+        nets.append(Net([*hidden, last], *others))
+    return nets
+
+
+def _chunks(x: Tensor, net: Net) -> Sequence[Tensor]:
+    rows, width = x.shape
+    if rows <= CHUNK or rows * net.weights[0].numel() < LARGE * width:
         return (x,)
     return x.chunk(math.ceil(rows / CHUNK))
 
 
-def forward(
-    layout: Layout, x: Tensor, parameters: Sequence[Tensor], kept: list[Tensor] | None = None
-) -> Tensor:
-    """The outputs; `kept` gets what `backward` needs of each chunk and hidden layer.
+def _for_all(x: Tensor, net: Net) -> Tensor:
+    """Inputs (rows, in), seen by every member."""
+    weight = net.weights[0]
+    return x if weight.ndim == 2 else x.expand(weight.shape[0], *x.shape)
 
-    The layer's output comes first. Call it without gradients enabled.
+
+def forward(
+    layout: Layout, x: Tensor, parameters: Sequence[Tensor], kept: list[Hidden] | None = None
+) -> Tensor:
+    """The outputs; `kept` gets what `backward` needs of each member, chunk and hidden layer.
+
+    Call it without gradients enabled. What is kept goes back to the pool in `backward`.
     """
-    kinds = layout.by_kind(parameters)
-    chunks = _chunks(x, parameters[0])
+    if _small(layout, x, parameters):
+        return small.forward(layout, x, parameters, kept)
+    alone = _alone(layout, x, parameters)
+    outputs = [_forward(layout, x, net, kept) for net in _nets(layout, parameters, alone)]
+    return torch.stack(outputs) if alone else outputs[0]
+
+
+def _forward(layout: Layout, x: Tensor, net: Net, kept: list[Hidden] | None) -> Tensor:
+    chunks = _chunks(x, net)
     if len(chunks) == 1:
-        return _forward_chunk(layout, x, kinds, kept)
-    outputs = [_forward_chunk(layout, chunk, kinds, kept) for chunk in chunks]
+        return _forward_chunk(layout, x, net, kept)
+    outputs = [_forward_chunk(layout, chunk, net, kept) for chunk in chunks]
     return torch.cat(outputs, -1 if layout.scalar else -2)
 
 
-def _forward_chunk(
-    layout: Layout, x: Tensor, kinds: Sequence[Sequence[Tensor]], kept: list[Tensor] | None
-) -> Tensor:
-    weights, biases, scales, shifts = kinds
-    if layout.ensemble:
-        x = x.expand(weights[0].shape[0], *x.shape)
+def _forward_chunk(layout: Layout, x: Tensor, net: Net, kept: list[Hidden] | None) -> Tensor:
+    x = _for_all(x, net)
+    hidden: list[Hidden] = []
     for position in range(layout.layers - 1):
-        x = _affine(layout, biases[position], x, weights[position])
+        out = _affine_from_pool(x, net.weights[position], net.biases[position])
         if layout.norm == "none":
-            x.relu_()
-            if kept is not None:
-                kept.append(x)
+            x = out.relu_()
+            hidden.append((x,))
             continue
-        inputs = x.relu_() if layout.norm == "after" else x
-        normal, mean, inverse = torch.native_layer_norm(
-            inputs, inputs.shape[-1:], None, None, EPSILON
-        )
-        x = torch.addcmul(shifts[position], normal, scales[position])
+        layer = _normalised(net, position, out.relu_() if layout.norm == "after" else out)
+        x = layer[0]
         if layout.norm == "before":
             x.relu_()
-        if kept is not None:
-            kept += (x, inputs, normal, mean, inverse)
-    if layout.scalar:  # in this order at half the cost; autograd would go back the slower way
-        return torch.baddbmm(biases[-1].unsqueeze(-1), weights[-1], x.mT).squeeze(1)
-    return _affine(layout, biases[-1], x, weights[-1])
+        hidden.append(layer)
+    output = _head(layout, x, net)
+    if kept is None:
+        give_back(hidden)
+    else:
+        kept += hidden
+    return output
+
+
+def _affine_from_pool(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    if weight.ndim == 3:
+        out = POOL.take((*x.shape[:-1], weight.shape[-1]), x.dtype)
+        return torch.baddbmm(bias, x, weight, out=out)
+    out = POOL.take((x.shape[0], weight.shape[0]), x.dtype)
+    return torch.addmm(bias, x, weight.t(), out=out)
+
+
+def _normalised(net: Net, position: int, inputs: Tensor) -> Hidden:
+    scale, shift, width = net.scales[position], net.shifts[position], inputs.shape[-1:]
+    if inputs.ndim == 2:
+        output, mean, inverse = torch.native_layer_norm(
+            inputs, width, scale.view(-1), shift.view(-1), EPSILON
+        )
+        return output, inputs, mean, inverse
+    normal, mean, inverse = torch.native_layer_norm(inputs, width, None, None, EPSILON)
+    output = POOL.take(inputs.shape, inputs.dtype)
+    torch.addcmul(shift, normal, scale, out=output)
+    return output, inputs, mean, inverse, normal
+
+
+def _head(layout: Layout, x: Tensor, net: Net) -> Tensor:
+    weight, bias = net.weights[-1], net.biases[-1]
+    if not layout.scalar:
+        return torch.baddbmm(bias, x, weight) if weight.ndim == 3 else F.linear(x, weight, bias)
+    if weight.ndim == 2:
+        return torch.addmv(bias, x, weight[0])
+    # in this order at half the cost; autograd would go back the slower way
+    return torch.baddbmm(bias.unsqueeze(-1), weight, x.mT).squeeze(1)
+
+
+def give_back(hidden: Sequence[Hidden]) -> None:
+    """To the pool, except what PyTorch has made."""
+    for layer in hidden:
+        if len(layer) != 4:
+            POOL.give(layer[0])
+        if len(layer) > 1:
+            POOL.give(layer[1])
 
 
 def backward(
     layout: Layout,
     x: Tensor,
     parameters: Sequence[Tensor],
-    kept: Sequence[Tensor],
+    kept: Sequence[Hidden],
     gradient: Tensor,
     *,
     into_x: bool,
     into_parameters: bool,
 ) -> tuple[Tensor | None, list[Tensor]]:
-    """Gradients in x and in the parameters, in their order, where these are wanted."""
-    weights, _, scales, _ = layout.by_kind(parameters)
-    chunks, rows = _chunks(x, parameters[0]), -1 if layout.scalar else -2
-    share = len(kept) // len(chunks)
+    """Gradients in x and in the parameters, in their order, where these are wanted.
+
+    Those in the parameters are from the pool.
+    """
+    if _small(layout, x, parameters):
+        return small.backward(layout, x, parameters, kept, gradient, into_x, into_parameters)
+    alone = _alone(layout, x, parameters)
+    nets = _nets(layout, parameters, alone)
+    found: list[Tensor] = []
+    places: list[Net] | list[None] = [None] * len(nets)
+    if into_parameters:
+        found = [POOL.take(value.shape, value.dtype) for value in parameters]
+        places = _nets(layout, found, alone)
+    slopes = gradient.unbind() if alone else (gradient,)
+    share = len(kept) // len(nets)
+    x_gradients = [
+        _backward(layout, x, net, kept[n * share : (n + 1) * share], slope, into_x, place)
+        for n, (net, slope, place) in enumerate(zip(nets, slopes, places, strict=True))
+    ]
+    give_back(kept)
+    if not into_x:
+        return None, found
+    return torch.stack(x_gradients).sum(0) if alone else x_gradients[0], found  # type: ignore[arg-type]
+
+
+def _backward(
+    layout: Layout,
+    x: Tensor,
+    net: Net,
+    kept: Sequence[Hidden],
+    gradient: Tensor,
+    into_x: bool,
+    place: Net | None,
+) -> Tensor | None:
+    chunks, axis = _chunks(x, net), -1 if layout.scalar else -2
+    share, start = len(kept) // len(chunks), 0
     x_gradients: list[Tensor] = []
-    sums: list[Tensor] = []
-    start = 0
     for number, chunk in enumerate(chunks):
-        of_chunk = gradient if len(chunks) == 1 else gradient.narrow(rows, start, chunk.shape[0])
-        start += chunk.shape[0]
-        found: Found | None = ([], [], [], []) if into_parameters else None
+        rows = chunk.shape[0]
+        of_chunk = gradient if len(chunks) == 1 else gradient.narrow(axis, start, rows)
+        start += rows
         own = kept[number * share : (number + 1) * share]
-        d = _backward_chunk(layout, chunk, weights, scales, own, of_chunk, into_x, found)
+        into = None if place is None else Into(place, fresh=number == 0)
+        d = _backward_chunk(layout, chunk, net, own, of_chunk, into_x, into)
         if d is not None:
             x_gradients.append(d)
-        if found is not None:
-            own_sums = [value for kind in found for value in reversed(kind)]
-            if sums:
-                torch._foreach_add_(sums, own_sums)
-            else:
-                sums = own_sums
-    if len(x_gradients) > 1:
-        return torch.cat(x_gradients), sums
-    return x_gradients[0] if x_gradients else None, sums
+    return torch.cat(x_gradients) if len(x_gradients) > 1 else x_gradients[0] if into_x else None
 
 
-# gradients in weights, biases, scales and shifts, each with the last layer's first
-Found = tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]
+class Into(NamedTuple):
+    """Where gradients in the parameters go; those of further chunks are added."""
+
+    place: Net
+    fresh: bool
+
+    def add_product(self, out: Tensor, a: Tensor, b: Tensor) -> None:
+        if out.ndim == 3:
+            torch.bmm(a, b, out=out) if self.fresh else torch.baddbmm(out, a, b, out=out)
+        else:
+            torch.mm(a, b, out=out) if self.fresh else torch.addmm(out, a, b, out=out)
+
+    def add(self, out: Tensor, values: Tensor) -> None:
+        out.copy_(values) if self.fresh else out.add_(values)
+
+    def add_sum(self, out: Tensor, values: Tensor, axis: int) -> None:
+        keep = out.ndim == values.ndim
+        if self.fresh:
+            torch.sum(values, axis, keep, out=out)
+        else:
+            out.add_(values.sum(axis, keep))
+
+    def add_layer(self, position: int, inputs: Tensor, d: Tensor, scalar: bool) -> None:
+        weight, bias = self.place.weights[position], self.place.biases[position]
+        if scalar:
+            self.add_product(weight, d.unsqueeze(-2), inputs)
+        elif weight.ndim == 3:
+            self.add_product(weight, inputs.mT, d)
+        else:
+            self.add_product(weight, d.t(), inputs)
+        self.add_sum(bias, d, -1 if scalar else -2)
 
 
 def _backward_chunk(
     layout: Layout,
     x: Tensor,
-    weights: Sequence[Tensor],
-    scales: Sequence[Tensor],
-    kept: Sequence[Tensor],
+    net: Net,
+    kept: Sequence[Hidden],
     d: Tensor,
     into_x: bool,
-    found: Found | None,
+    into: Into | None,
 ) -> Tensor | None:
     """The gradient in x, if that is wanted; `d` is always that in the current layer's output."""
-    ensemble = layout.ensemble
-    if ensemble:
-        x = x.expand(weights[0].shape[0], *x.shape)
-    plain = layout.norm == "none"
-    step = 1 if plain else 5
+    x = _for_all(x, net)
+    spent: Tensor | None = None  # of the pool
     for position in range(layout.layers - 1, -1, -1):
         scalar = layout.scalar and position == layout.layers - 1
-        inputs = kept[step * (position - 1)] if position else x
-        if found is not None:
-            _add_layer(ensemble, scalar, inputs, d, found)
+        inputs = kept[position - 1][0] if position else x
+        if into is not None:
+            into.add_layer(position, inputs, d, scalar)
         if not (position or into_x):
-            return None
-        if scalar:
-            d = d.unsqueeze(-1) * weights[position]  # bmm is slow for an outer product
-        elif ensemble:
-            d = torch.bmm(d, weights[position].mT)
-        else:
-            d = torch.mm(d, weights[position])
-        if position and plain:
+            break
+        d = _through_weight(net.weights[position], d, inputs, scalar)
+        if spent is not None:
+            POOL.give(spent)
+        spent = d
+        if position and layout.norm == "none":
             threshold_backward(d, inputs, 0, grad_input=d)
         elif position:
-            of_layer = kept[step * (position - 1) : step * position]
-            d = _through_norm(layout, of_layer, scales[position - 1], d, found)
-    return d.sum(0) if ensemble else d
+            d = _through_norm(layout, kept[position - 1], net, d, into, position - 1)
+    if into_x and x.ndim != 3:
+        return d
+    gradient = d.sum(0) if into_x else None
+    if spent is not None:
+        POOL.give(spent)
+    return gradient
 
 
-def _add_layer(ensemble: bool, scalar: bool, inputs: Tensor, d: Tensor, found: Found) -> None:
+def _through_weight(weight: Tensor, d: Tensor, inputs: Tensor, scalar: bool) -> Tensor:
+    """The gradient in a layer's inputs, in memory of the pool."""
+    out = POOL.take(inputs.shape, inputs.dtype)
     if scalar:
-        found[0].append(torch.bmm(d.unsqueeze(1), inputs))
-    elif ensemble:
-        found[0].append(torch.bmm(inputs.mT, d))
-    else:
-        found[0].append(torch.mm(d.t(), inputs))
-    found[1].append(d.sum(1, True) if ensemble else d.sum(0))
+        return torch.mul(d.unsqueeze(-1), weight, out=out)  # bmm is slow for an outer product
+    if weight.ndim == 3:
+        return torch.bmm(d, weight.mT, out=out)
+    return torch.mm(d, weight, out=out)
 
 
 def _through_norm(
-    layout: Layout, kept: Sequence[Tensor], scale: Tensor, d: Tensor, found: Found | None
+    layout: Layout, layer: Hidden, net: Net, d: Tensor, into: Into | None, position: int
 ) -> Tensor:
-    output, inputs, normal, mean, inverse = kept
+    output, inputs, mean, inverse, *rest = layer
     if layout.norm == "before":
         threshold_backward(d, output, 0, grad_input=d)
-    if found is not None:
-        found[2].append((d * normal).sum(1, True))
-        found[3].append(d.sum(1, True))
-    d.mul_(scale)
-    width, only_d = inputs.shape[-1:], [True, False, False]
-    d = layer_norm_backward(d, inputs, width, mean, inverse, None, None, only_d)[0]
+    scale, shift, width = net.scales[position], net.shifts[position], inputs.shape[-1:]
+    if not rest:
+        wanted = [True, into is not None, into is not None]
+        d, *others = layer_norm_backward(
+            d, inputs, width, mean, inverse, scale.view(-1), shift.view(-1), wanted
+        )
+        if into is not None:
+            into.add(into.place.scales[position], others[0])
+            into.add(into.place.shifts[position], others[1])
+    else:
+        if into is not None:
+            into.add_sum(into.place.scales[position], d * rest[0], -2)
+            into.add_sum(into.place.shifts[position], d, -2)
+        d.mul_(scale)
+        only_d = [True, False, False]
+        d = layer_norm_backward(d, inputs, width, mean, inverse, None, None, only_d)[0]
     if layout.norm == "after":
         threshold_backward(d, inputs, 0, grad_input=d)
     return d
