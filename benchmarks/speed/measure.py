@@ -126,6 +126,7 @@ def _row(goal: Goal, found: Any, ours: Timing | None = None, theirs: Timing | No
         "quartiles": found.ratio.quartiles,
         "within_must": goal.reaches(ratio, goal.must),
         "within_aim": goal.reaches(ratio, goal.aim),
+        **found.remarks,
     }
     if ours is not None and theirs is not None:
         row |= {"ours_wall_us": ours.wall, "theirs_wall_us": theirs.wall}

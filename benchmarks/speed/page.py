@@ -56,7 +56,7 @@ ROWS_MEAN = """\
 - **The FLOP limit**: the arithmetic that an update needs (TD3+BC {td3:.0f} MFLOP, SAC {sac:.0f}) divided by its time,
   as a share of the rate of a product of two 256 x 256 matrices timed in the same rounds{gemm}.
 - **Two seeds**: two processes with TD3+BC beside one that runs alone, by wall-clock time: the only row in
-  which another load on the machine counts."""
+  which another load on the machine counts.{cpu_gain}"""
 
 
 def page_text(result: Result) -> str:
@@ -74,7 +74,7 @@ def page_text(result: Result) -> str:
         "## Rows above their goal",
         _above(rows),
         "## What the rows compare",
-        ROWS_MEAN.format(**result["mflop"], gemm=_gemm(result)),
+        ROWS_MEAN.format(**result["mflop"], gemm=_gemm(result), cpu_gain=_cpu_gain(rows)),
         "## Scale",
         _scale(result["scale"]),
         "## Machine",
@@ -128,6 +128,11 @@ def _above(rows: Sequence[Row]) -> str:
 def _gemm(result: Result) -> str:
     rate = result["gemm_gflop_per_second"]
     return "" if rate is None else f" ({rate:.0f} GFLOP/s)"
+
+
+def _cpu_gain(rows: Sequence[Row]) -> str:
+    gains = [row["cpu_gain"] for row in rows if "cpu_gain" in row]
+    return f" By CPU time, which leaves it out, it is {gains[0]:.2f}." if gains else ""
 
 
 def _scale(scale: Any) -> str:

@@ -1,6 +1,7 @@
 """Two seeds in two processes on two cores, beside one process that has the machine for itself.
 
-Updates of TD3+BC by wall-clock time, the only row that is: another load on the machine counts here.
+Updates of TD3+BC by wall-clock time, the only row that is: another load on the machine counts here. By
+CPU time one sees what two free cores would give, which is less than two where they share caches.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ import multiprocessing
 import os
 import time
 from multiprocessing.connection import Connection
-from typing import Any
+from statistics import median
+from typing import Any, NamedTuple
 
 from benchmarks.speed.problem import Problem, Settings
 from benchmarks.speed.timing import Measured, NotMeasuredError, Spread
@@ -23,28 +25,35 @@ def measure(problem: Problem) -> Measured:
         raise NotMeasuredError("needs two cores")
     workers = [_Worker(problem.settings) for _ in range(2)]
     try:
-        for worker in workers:
-            worker.ask(20)
-        seconds = max(worker.answer() for worker in workers)
-        updates = max(2, round(20 * 3 * problem.settings.seconds / seconds))
+        updates = max(2, round(3 * problem.settings.seconds / _time(workers, 20).wall * 20))
         together, alone = [], []
         for turn in range(problem.settings.rounds):
-            both = _time(workers, updates)
-            one = _time([workers[turn % 2]], updates)
-            together.append(both / (2 * updates) * 1e6)
-            alone.append(one / updates * 1e6)
+            together.append(_time(workers, updates))
+            alone.append(_time([workers[turn % 2]], updates))
     finally:
         for worker in workers:
             worker.close()
-    gains = [one / both for one, both in zip(alone, together, strict=True)]
-    return Measured(together, alone, Spread(gains))
+    pairs = list(zip(alone, together, strict=True))
+    return Measured(
+        [both.wall / (2 * updates) * 1e6 for both in together],
+        [one.wall / updates * 1e6 for one in alone],
+        Spread([2 * one.wall / both.wall for one, both in pairs]),
+        {"cpu_gain": median(2 * one.cpu / both.cpu for one, both in pairs)},
+    )
 
 
-def _time(workers: list[_Worker], updates: int) -> float:
-    """Until the last of them is done."""
+class Spent(NamedTuple):
+    """Seconds of the slowest process."""
+
+    wall: float
+    cpu: float
+
+
+def _time(workers: list[_Worker], updates: int) -> Spent:
     for worker in workers:
         worker.ask(updates)
-    return max(worker.answer() for worker in workers)
+    answers = [worker.answer() for worker in workers]
+    return Spent(*map(max, zip(*answers, strict=True)))
 
 
 class _Worker:
@@ -57,8 +66,8 @@ class _Worker:
     def ask(self, updates: int) -> None:
         self._pipe.send(updates)
 
-    def answer(self) -> float:
-        return float(self._pipe.recv())
+    def answer(self) -> Spent:
+        return Spent(*self._pipe.recv())
 
     def close(self) -> None:
         self._pipe.close()  # which ends its loop
@@ -80,6 +89,6 @@ def _work(pipe: Connection, settings: Settings) -> None:
             updates = pipe.recv()
         except EOFError:
             return
-        start = time.perf_counter()
+        wall, cpu = time.perf_counter(), time.process_time()
         learner.run(updates)
-        pipe.send(time.perf_counter() - start)
+        pipe.send((time.perf_counter() - wall, time.process_time() - cpu))

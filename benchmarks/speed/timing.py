@@ -64,6 +64,7 @@ class Measured:
     ours: list[float]
     theirs: list[float]
     ratio: Spread
+    remarks: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def ratios_of(cls, ours: list[float], theirs: list[float]) -> Measured:
