@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-.PHONY: install demo test check docs slow parity clean
+.PHONY: install demo test check docs slow parity bench clean
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -30,12 +30,16 @@ parity: .venv-parity/.installed
 	.venv-parity/bin/python -c "import d3rlpy, sb3_contrib, stable_baselines3"
 	.venv-parity/bin/python -m pytest tests/parity -m parity
 
+# Likewise. Peers that are not on the package index: make bench BENCH_ARGS="--corl PATH --cleanrl PATH"
+bench: .venv-bench/.installed
+	.venv-bench/bin/python -m benchmarks.speed $(BENCH_ARGS)
+
 docs: $(VENV)/.installed-dev
 	$(PIP) "mkdocs>=1.6"
 	$(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) .venv-parity runs site
+	rm -rf $(VENV) .venv-parity .venv-bench runs site
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -44,9 +48,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) -e .
 	@touch $@
 
-.venv-parity/.installed: pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv-parity
-	.venv-parity/bin/python -m pip --disable-pip-version-check install --quiet -c constraints.txt -e ".[parity]"
+.venv-%/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python -m pip --disable-pip-version-check install --quiet -c constraints.txt -e ".[$*]"
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed

@@ -3,34 +3,68 @@
     python benchmarks/offline_to_online.py [--seeds 0,1,2] [--jobs 1] [--only PATTERN]
 
 Each cell is one training, done once and kept in runs/offline_to_online/cells; run the command again to
-fill what is missing. It writes docs/benchmarks/offline_to_online.md from the cells that are there.
+fill what is missing. The log of HalfCheetah is made like a cell, before those that need it. The command writes
+docs/benchmarks/offline_to_online.md from the cells that are there.
 """
 
 from __future__ import annotations
 
 import argparse
 import fnmatch
-import statistics
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from cells import EPISODES, Result, listed_versions, read, run_all, save, table, versions
+from cells import EPISODES, Result, read, run_all, save, versions
+from offline_to_online_page import Arm, write_page
+
+if TYPE_CHECKING:
+    from rl_training.api import ManagedAlgorithm
 
 ROOT = Path(__file__).parents[1]
-CELLS = ROOT / "runs" / "offline_to_online" / "cells"
+OUTPUT = ROOT / "runs" / "offline_to_online"
 PAGE = ROOT / "docs" / "benchmarks" / "offline_to_online.md"
+
+PENDULUM = {"eval_interval": 250, "eval_episodes": 10}
 SMALL = {"hidden_sizes": [64, 64], "batch_size": 64, "gamma": 0.98, "learning_starts": 200}
+GOING_ON = {"total_timesteps": 4_000, "offline_pretrain_updates": 1_000}
+CHEETAH = {"eval_interval": 500, "eval_episodes": 5}
+NARROW = {"hidden_sizes": [128, 128], "learning_rate": 1e-3, "learning_starts": 1_000}
 # title, configuration, overrides
-ARMS: dict[str, tuple[str, dict[str, Any]]] = {
-    "rlpd": ("rlpd/pendulum", {"total_timesteps": 3_000}),
-    "sac": ("sac/pendulum", {"total_timesteps": 3_000, **SMALL}),
-    "awac": ("awac/pendulum-finetune", {"offline_pretrain_updates": 1_000}),
-    "iql": ("iql/pendulum-finetune", {"offline_pretrain_updates": 1_000}),
+ARMS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "cheetah-rlpd": ("RLPD", "rlpd/locomotion-small", {"total_timesteps": 6_000, **CHEETAH}),
+    "cheetah-alone": (
+        "RLPD without the log",
+        "rlpd/locomotion-small",
+        {"total_timesteps": 6_000, **CHEETAH, "offline_batch_ratio": 0},
+    ),
+    "cheetah-sac": ("SAC", "sac/locomotion", {"total_timesteps": 20_000, **CHEETAH, **NARROW}),
+    "rlpd": ("RLPD", "rlpd/pendulum", {"total_timesteps": 3_000, **PENDULUM}),
+    "sac": ("SAC", "sac/pendulum", {"total_timesteps": 3_000, **PENDULUM, **SMALL}),
+    "awac": ("AWAC", "awac/pendulum-finetune", {**GOING_ON, **PENDULUM}),
+    "iql": ("IQL", "iql/pendulum-finetune", {**GOING_ON, **PENDULUM}),
 }
-TARGETS = (-400, -200)
+LOGGER: dict[str, Any] = {
+    "name": "sac/locomotion",
+    "total_timesteps": 30_000,
+    **NARROW,
+    "seed": 100,
+}
+
+
+@dataclass(frozen=True)
+class Log:
+    """HalfCheetah's log: a policy is trained for a while, then acts, exploring; one for all seeds."""
+
+    name: ClassVar[str] = "cheetah-log"
+    path: ClassVar[Path] = OUTPUT / "cells" / "cheetah-log.json"
+    data: ClassVar[Path] = OUTPUT / "halfcheetah-medium.npz"
+    config: ClassVar[dict[str, Any]] = {"logger": LOGGER, "steps": 20_000}
+
+    def read(self) -> Result | None:
+        return read(self.path, self.config) if self.data.exists() else None
 
 
 @dataclass(frozen=True)
@@ -44,126 +78,72 @@ class Cell:
 
     @property
     def path(self) -> Path:
-        return CELLS / f"{self.name}.json"
+        return OUTPUT / "cells" / f"{self.name}.json"
+
+    @property
+    def needs_log(self) -> bool:
+        return self.arm in ("cheetah-rlpd", "cheetah-alone")
 
     @property
     def config(self) -> dict[str, Any]:
-        name, overrides = ARMS[self.arm]
-        return {"name": name, **overrides, "seed": self.seed, "eval_interval": 250}
+        _, name, overrides = ARMS[self.arm]
+        log = {"log": Log.config} if self.needs_log else {}
+        return {"name": name, **overrides, "seed": self.seed, **log}
+
+    def read(self) -> Result | None:
+        return read(self.path, self.config)
 
 
-def run(cell: Cell) -> Result:
+def learner(config: dict[str, Any]) -> ManagedAlgorithm:
     from rl_training.api import algorithm
 
-    config = dict(cell.config)
-    name = config.pop("name")
-    managed = algorithm(name.split("/")[0]).from_config(
-        name, output_dir=str(CELLS.parent / "runs"), eval_episodes=10, **config
-    )
+    overrides = dict(config)
+    name = overrides.pop("name")
+    if overrides.pop("log", None) is not None:
+        overrides |= {"dataset_kind": "npz", "dataset_id": None, "dataset_path": str(Log.data)}
+    managed = algorithm(name.split("/")[0])
+    return managed.from_config(name, output_dir=str(OUTPUT / "runs"), **overrides)
+
+
+def run(cell: Cell | Log) -> Result:
     start = time.perf_counter()
-    run_dir = managed.learn().run_dir
-    with np.load(run_dir / "evaluations.npz") as saved:
-        steps, returns = saved["steps"].tolist(), saved["returns"].mean(1).tolist()
+    result = make_log() if isinstance(cell, Log) else train(cell.config)[0]
     result = {
         "config": cell.config,
-        "return_mean": managed.evaluate(num_episodes=EPISODES)["eval/return_mean"],
-        "steps": steps,
-        "returns": returns,
+        **result,
         "training_seconds": time.perf_counter() - start,
-        "versions": versions("rl_training", "torch", "gymnasium", "numpy"),
+        "versions": versions("rl_training", "torch", "gymnasium", "mujoco", "numpy"),
     }
     save(cell.path, result)
     return result
 
 
-def steps_to(result: Result, target: float) -> int | None:
-    """The environment steps after which an evaluation first reached the target."""
-    before = result["config"].get("offline_pretrain_updates", 0)
-    for step, value in zip(result["steps"], result["returns"], strict=True):
-        if value >= target:
-            return int(step - before)
-    return None
+def train(config: dict[str, Any]) -> tuple[Result, Path]:
+    """The scores, and the run that they are of."""
+    managed = learner(config)
+    run_dir = managed.learn().run_dir
+    with np.load(run_dir / "evaluations.npz") as saved:
+        steps, returns = saved["steps"].tolist(), saved["returns"].mean(1).tolist()
+    score = managed.evaluate(num_episodes=EPISODES)["eval/return_mean"]
+    return {"return_mean": score, "steps": steps, "returns": returns}, run_dir
 
 
-def by_seed(values: list[Any]) -> str:
-    return ", ".join("not run" if value is None else str(value) for value in values)
+def make_log() -> Result:
+    """What `rl-training data collect --checkpoint RUN --steps N --stochastic` writes."""
+    from rl_training.runtime.collecting import collect_dataset
+
+    evaluation = {"eval_interval": 1_000, "eval_episodes": 3}  # the log does not depend on it
+    result, run_dir = train({**Log.config["logger"], **evaluation})
+    steps = Log.config["steps"]
+    dataset = collect_dataset(env_id=None, checkpoint=run_dir, steps=steps, deterministic=False)
+    dataset.save(Log.data)
+    return {**result, "log_return": dataset.describe()["return"]}
 
 
-def write_page(seeds: list[int]) -> None:
-    found = {
-        arm: [read(Cell(arm, seed).path, Cell(arm, seed).config) for seed in seeds] for arm in ARMS
-    }
-    rows = []
-    for arm in ("rlpd", "sac"):
-        cells = found[arm]
-        row = [f"`{ARMS[arm][0]}`"]
-        for target in TARGETS:
-            row.append(
-                by_seed([None if c is None else steps_to(c, target) or "never" for c in cells])
-            )
-        rows.append(
-            [*row, by_seed([None if c is None else f"{c['return_mean']:.0f}" for c in cells])]
-        )
-    header = ["config", *(f"steps to {target}" for target in TARGETS), "after 3,000 steps"]
-    further = [going_on(arm, found[arm]) for arm in ("awac", "iql")]
-    curve = [curve_row(step, found) for step in range(500, 3_001, 500)]
-    text = TEXT.format(
-        seeds=", ".join(map(str, seeds)),
-        episodes=EPISODES,
-        steps=table(header, rows),
-        curve=table(["environment steps", "RLPD", "SAC"], curve),
-        further=table(["config", "offline", "after 4,000 steps online"], further),
-        versions=listed_versions(c for cells in found.values() for c in cells if c is not None),
-    )
-    PAGE.write_text(text)
-
-
-def going_on(arm: str, cells: list[Result | None]) -> list[str]:
-    """The score when the offline part ends, and in the end."""
-    offline = [None if c is None else f"{c['returns'][c['steps'].index(1_000)]:.0f}" for c in cells]
-    online = [None if c is None else f"{c['return_mean']:.0f}" for c in cells]
-    return [f"`{ARMS[arm][0]}`", by_seed(offline), by_seed(online)]
-
-
-def curve_row(step: int, found: dict[str, list[Result | None]]) -> list[str]:
-    row = [f"{step:,}"]
-    for arm in ("rlpd", "sac"):
-        values = [c["returns"][c["steps"].index(step)] for c in found[arm] if c is not None]
-        row.append(f"{statistics.mean(values):.0f}" if values else "not run")
-    return row
-
-
-TEXT = """# Offline-to-online benchmark
-
-<!-- not run: it trains for minutes, and writes this page -->
-```bash
-python benchmarks/offline_to_online.py --seeds 0,1,2
-```
-
-Pendulum-v1, with the built-in log `pendulum/mixed-v0`, whose own episodes return -608 on average. Entries are by
-seed: {seeds}.
-
-## RLPD beside SAC
-
-Both have 64-64 networks, batches of 64, learning rate 1e-3, discount 0.98 and 200 random steps. RLPD has the log,
-ten critics and twenty updates per step; SAC has two critics and one update. The target counts as reached at the
-first evaluation (10 episodes, every 250 steps) that is not below it; the last column is the final policy over
-{episodes} episodes.
-
-{steps}
-
-Mean over seeds of the evaluations on the way:
-
-{curve}
-
-## Offline policies that go on
-
-The score of the offline policy after 1,000 updates (10 episodes), and of the final policy ({episodes} episodes).
-
-{further}
-
-"not run": no result yet. A MuJoCo task has not been run. Versions: {versions}.
-"""
+def arm_results(arm: str, seeds: list[int]) -> Arm:
+    title, name, overrides = ARMS[arm]
+    results = [Cell(arm, seed).read() for seed in seeds]
+    return Arm(title, name, overrides["total_timesteps"], results)
 
 
 def main() -> int:
@@ -174,13 +154,15 @@ def main() -> int:
     arguments = parser.parse_args()
     seeds = [int(word) for word in arguments.seeds.split(",")]
     cells = [Cell(arm, seed) for seed in seeds for arm in ARMS]
-    missing = [
-        cell
-        for cell in cells
-        if fnmatch.fnmatch(cell.name, arguments.only) and read(cell.path, cell.config) is None
-    ]
-    failed = run_all(missing, run, arguments.jobs)
-    write_page(seeds)
+    wanted = [cell for cell in cells if fnmatch.fnmatch(cell.name, arguments.only)]
+    missing = [cell for cell in wanted if cell.read() is None]
+    failed = 0
+    if Log().read() is None and any(cell.needs_log for cell in missing):
+        failed += run_all([Log()], run, 1)
+    failed += run_all(missing, run, arguments.jobs)
+    arms = {arm: arm_results(arm, seeds) for arm in ARMS}
+    log = Arm("SAC that made the log", LOGGER["name"], LOGGER["total_timesteps"], [Log().read()])
+    write_page(PAGE, seeds, {**arms, Log.name: log})
     return 1 if failed else 0
 
 

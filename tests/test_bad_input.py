@@ -362,20 +362,24 @@ def test_plugin_that_fails(code: str, capsys: pytest.CaptureFixture[str]) -> Non
     assert "--plugin broken.py" in refused(capsys, "list", "--plugin", "broken.py")
 
 
-def test_environment_that_fails_is_named_and_leaves_no_run(
+def test_environment_that_fails_is_named(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise RuntimeError("the motor is off\nand more lines")
 
+    assert main(["train", "bc/pendulum", "total_timesteps=1", "eval_episodes=1"]) == 0  # has data
     monkeypatch.setattr("gymnasium.envs.classic_control.pendulum.PendulumEnv.step", fail)
-    for words in (
-        ["train", "bc/pendulum", "total_timesteps=5"],
-        ["train", "bc/pendulum", "dataset_kind=random"],
-        ["data", "collect", "--env", "Pendulum-v1", "-o", "out.npz"],
+    for words, kept in (
+        (["train", "bc/pendulum", "total_timesteps=5"], "the run up to step 5 is saved"),
+        (["train", "bc/pendulum", "dataset_kind=random"], None),
+        (["data", "collect", "--env", "Pendulum-v1", "-o", "out.npz"], None),
     ):
+        capsys.readouterr()
         assert main(words) == 1
         errors = capsys.readouterr().err.splitlines()
+        if kept is not None:
+            assert kept in errors.pop()
         assert errors[-1] == "error: Pendulum-v1 failed: RuntimeError: the motor is off"
 
 

@@ -6,15 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from rl_training.data import ReplayBuffer
+from rl_training.data import HERReplayBuffer, ReplayBuffer
 from rl_training.envs import infer_env_spaces, make_vector_env
 from rl_training.runtime import Callback, TrainConfig, TrainerState, train
 from rl_training.runtime.assemble import new_run
-from rl_training.runtime.collector import Collector
+from rl_training.runtime.collector import CollectError, Collector
 from rl_training.runtime.experience import Collected
-from tests.scripted_env import length_of, reward_of
+from rl_training.runtime.single import SingleCollector, collector_for
+from tests.scripted_env import ScriptedEnv, length_of, reward_of
 
 SCRIPTED = "tests.scripted_env:ScriptedEnv"
 
@@ -82,6 +83,64 @@ def test_processes_store_the_same_as_one() -> None:
         assert (together.buffer._rows[:120] == apart.buffer._rows[:120]).all()
     finally:
         apart.close()
+
+
+def single_and_vector(env_id: str) -> list[Collector]:
+    spec = infer_env_spaces(env_id)
+    goals = spec.goal_dim > 0
+    pair: list[Collector] = []
+    for kind in (collector_for, Collector):
+        envs = make_vector_env(
+            env_id, 1, autoreset_mode=AutoresetMode.SAME_STEP, episode_seed=5, goals=goals
+        )
+        sizes = (50, spec.obs_dim, spec.action_width)  # smaller than what is collected
+        buffer = (
+            HERReplayBuffer(*sizes, goal_dim=spec.goal_dim, her_ratio=0.0)
+            if goals
+            else ReplayBuffer(*sizes)
+        )
+        pair.append(kind(envs, spec, buffer, env_id))
+    return pair
+
+
+@pytest.mark.parametrize("env_id", [SCRIPTED, "CartPole-v1", "RL-PointGoal-v0"])
+def test_one_environment_by_itself_stores_the_same_as_a_vector_of_one(env_id: str) -> None:
+    single, vector = single_and_vector(env_id)
+    assert isinstance(single, SingleCollector)
+    assert not isinstance(vector, SingleCollector)
+    spec = infer_env_spaces(env_id)
+    for collector in (single, vector):
+        rng = np.random.default_rng(0)
+        for _ in range(120):
+            collector.step(
+                lambda obs, rng=rng: (
+                    rng.integers(spec.action_dim, size=1)
+                    if spec.action_kind == "discrete"
+                    else rng.uniform(-1.1, 1.1, (1, spec.action_dim)).astype(np.float32)
+                )
+            )
+    (held, values), (expected, expected_values) = single.state(), vector.state()
+    assert values == expected_values
+    held |= single.buffer.state_dict()
+    for name, value in (expected | vector.buffer.state_dict()).items():
+        assert held[name].equal(value), name
+
+
+class _Resized(ScriptedEnv):
+    """Shows one number where its space says two."""
+
+    def step(self, action: Any) -> Any:
+        obs, *rest = super().step(action)
+        return obs[:1], *rest
+
+
+def test_an_observation_of_another_shape_than_its_space_is_an_error() -> None:
+    envs = SyncVectorEnv([_Resized], autoreset_mode=AutoresetMode.SAME_STEP)
+    buffer = ReplayBuffer(10, 2, 1)
+    collector = collector_for(envs, infer_env_spaces(SCRIPTED), buffer, "Resized")
+    with pytest.raises(CollectError, match=r"Resized failed: .*shape \(1,\), its space \(2,\)"):
+        collect(collector, 1)
+    assert len(buffer) == 0
 
 
 def test_returns_and_lengths_of_ended_episodes() -> None:

@@ -41,6 +41,7 @@ from rl_training.experiment import list_algorithm_specs, packaged_configs
 from rl_training.runtime import ControlsConfig, EarlyStoppingConfig, TrainConfig
 from rl_training.runtime.collector import Episodes
 from rl_training.runtime.schedules import ScheduleConfig
+from rl_training.runtime.spans import SPANS
 from rl_training.runtime.train_config import ALIASES
 from rl_training.spec import ProblemSpec
 
@@ -286,6 +287,13 @@ def test_configuration_page_has_every_alias() -> None:
 def test_online_page_has_every_rollout_metric() -> None:
     episodes = Episodes(np.zeros(1), np.zeros(1, np.int64), [(1.0, 2)])
     assert {*episodes.report(), "rollout/buffer_size"} <= set(table(DOCS / "online.md", "metric"))
+
+
+def test_concepts_page_has_every_span() -> None:
+    documented = table(DOCS / "concepts.md", "metric")
+    assert [f"time/{span}_seconds" for span in SPANS] == [
+        name for name in documented if name.endswith("_seconds") and "<" not in name
+    ]
 
 
 def test_readme_lists_every_algorithm() -> None:

@@ -12,6 +12,7 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from rl_training.models import MLP, EnsembleMLP, Init
+from rl_training.models.distributions import drawn_log_prob, squashed_gaussian_log_prob
 
 SHAPES = [(2, 5, (16, 8)), (10, 23, (32, 32)), (1, 3, (7,)), (3, 4, ())]
 CLOSE = {"rtol": 1e-6, "atol": 1e-6}
@@ -163,3 +164,19 @@ def test_xavier_takes_the_sizes_of_one_member() -> None:
         assert last.abs().max().item() == pytest.approx((6 / 70) ** 0.5, rel=0.02)
     head = EnsembleMLP(64, 30, (), init=init).weights[0]
     assert head.abs().max().item() == pytest.approx((6 / 31) ** 0.5, rel=0.02)
+
+
+def test_a_draw_has_the_density_and_slopes_of_any_action() -> None:
+    torch.manual_seed(0)
+    mean, log_std = (torch.randn(5, 3, dtype=torch.float64).requires_grad_() for _ in range(2))
+    noise, weights = torch.randn(4, 5, 3, dtype=torch.float64), torch.randn(4, 5)
+    pre_tanh = mean + log_std.exp() * noise
+    drawn = drawn_log_prob(log_std, noise, pre_tanh)
+    given = squashed_gaussian_log_prob(mean, log_std, pre_tanh)
+    torch.testing.assert_close(drawn, given)
+    for value in (mean, log_std):
+        ours, expected = (
+            torch.autograd.grad((weights * density).sum(), value, retain_graph=True)[0]
+            for density in (drawn, given)
+        )
+        torch.testing.assert_close(ours, expected)

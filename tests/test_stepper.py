@@ -95,8 +95,9 @@ def test_a_parameter_without_part_in_its_loss_is_named() -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, algorithm.parameters(), strict=True))
 
 
-def test_updates_keep_no_tensor() -> None:
-    algorithm = BC(SPEC, BCConfig(hidden_sizes=(8, 8)))
+@pytest.mark.parametrize("width", [8, 4096])  # of which the second uses its memory again
+def test_updates_keep_no_tensor(width: int) -> None:
+    algorithm = BC(SPEC, BCConfig(hidden_sizes=(width, 8)))
 
     def alive() -> int:
         return sum(isinstance(value, torch.Tensor) for value in gc.get_objects())

@@ -10,6 +10,7 @@ from pathlib import Path
 import typer
 
 from rl_training.cli.console import say
+from rl_training.cli.threads import thread_lines
 
 EXTRAS = {
     "minari": "minari",
@@ -34,10 +35,8 @@ def doctor() -> None:
     for name, number in package_versions().items():
         say(f"{name:11} {number}")
     say(f"device      {'cuda' if torch.cuda.is_available() else 'cpu'}")
-    say(
-        f"threads     {os.cpu_count()} cores; PyTorch would take {torch.get_num_threads()}, training "
-        "takes 1 (torch_threads), since more rarely help networks of this size"
-    )
+    for title, text in thread_lines():
+        say(f"{title:11} {text}")
     cache = cache_dir()
     nearest = next(place for place in (cache, *cache.parents) if place.exists())
     writable = os.access(nearest, os.W_OK)

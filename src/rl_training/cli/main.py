@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from rl_training.cli import data, doctor, evaluate, predict, show, train
+from rl_training.cli import data, doctor, evaluate, predict, report, show, train
 from rl_training.cli.console import note, say, show_notes
 from rl_training.config import OutputError, RLTrainingError, RunError
 
@@ -30,6 +30,7 @@ app.command("resume")(train.resume)
 app.command("eval")(evaluate.evaluate)
 app.command("predict")(predict.predict)
 app.add_typer(data.app, name="data")
+app.command("report")(report.report)
 app.command("list")(show.list_known)
 app.command("explain")(show.explain)
 app.command("config")(show.config)

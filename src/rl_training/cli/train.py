@@ -122,6 +122,8 @@ def _report(result: TrainResult) -> None:
     say(f"checkpoint  {result.checkpoint_path}")
     say(f"stopped     {result.stop_reason}")
     for name, value in result.metrics.items():
+        if name.endswith("_seconds"):
+            continue  # of the last row; `report` has those of the whole run
         say(f"{name}  {value:.6g}")
 
 

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 
 from rl_training.config import RLTrainingError, RunError
 
 
-@contextmanager
-def naming_the_env(env_id: str) -> Iterator[None]:
-    """Errors of an environment's own code become one line that says whose they are."""
-    try:
-        yield
-    except RLTrainingError:
-        raise
-    except Exception as error:
-        reason = str(error).strip().split("\n")[0]
-        raise RunError(f"{env_id} failed: {type(error).__name__}: {reason}") from error
+class naming_the_env:  # noqa: N801 - read as a phrase after `with`
+    """Errors of an environment's own code become one line that says whose they are.
+
+    A class and no generator, because collecting goes through it in every step.
+    """
+
+    __slots__ = ("env_id",)
+
+    def __init__(self, env_id: str) -> None:
+        self.env_id = env_id
+
+    def __enter__(self) -> None:
+        """Nothing is to be prepared."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if isinstance(error, Exception) and not isinstance(error, RLTrainingError):
+            reason = str(error).strip().split("\n")[0]
+            raise RunError(f"{self.env_id} failed: {type(error).__name__}: {reason}") from error

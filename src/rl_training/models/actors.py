@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from rl_training.models.distributions import (
     atanh_clipped,
+    drawn_log_prob,
     gaussian_log_prob,
     squashed_gaussian_log_prob,
 )
@@ -155,8 +156,8 @@ class SquashedGaussianActor(nn.Module):
     def draw(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Reparameterised actions and their log-densities for `noise` (..., batch, action_dim)."""
         mean, log_std = self(obs)
-        pre_tanh = mean + log_std.exp() * noise
-        return torch.tanh(pre_tanh), squashed_gaussian_log_prob(mean, log_std, pre_tanh)
+        pre_tanh = torch.addcmul(mean, log_std.exp(), noise)
+        return torch.tanh(pre_tanh), drawn_log_prob(log_std, noise, pre_tanh)
 
     def log_prob(self, obs: Tensor, actions: Tensor) -> Tensor:
         """Log-densities of given actions, finite and smooth also at the bounds."""

@@ -28,6 +28,12 @@ def squashed_gaussian_log_prob(mean: Tensor, log_std: Tensor, pre_tanh: Tensor) 
     return gaussian_log_prob(mean, log_std, pre_tanh) - tanh_log_det(pre_tanh).sum(-1)
 
 
+def drawn_log_prob(log_std: Tensor, noise: Tensor, pre_tanh: Tensor) -> Tensor:
+    """The same for pre_tanh = mean + exp(log_std) noise: there the mean cancels out."""
+    halves = torch.addcmul(log_std + tanh_log_det(pre_tanh), noise, noise, value=0.5).sum(-1)
+    return -LOG_SQRT_2PI * noise.shape[-1] - halves
+
+
 def atanh_clipped(actions: Tensor) -> Tensor:
     """The inverse of tanh for logged actions; those at the bounds are taken a little inside."""
     return torch.atanh(actions.clamp(-1 + 1e-5, 1 - 1e-5))

@@ -17,7 +17,7 @@ class LiveMLP:
     """What collecting acts with: an `MLP` in CPU memory, read as it is at each call."""
 
     def __init__(self, net: MLP) -> None:
-        self._layers = [
+        *self._hidden, self._last = [
             (layer.weight.detach().numpy().T, layer.bias.detach().numpy())
             for layer in net.layers
             if isinstance(layer, nn.Linear)
@@ -30,13 +30,13 @@ class LiveMLP:
         return self._forward(x)
 
     def _forward(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        *hidden, (last_weight, last_bias) = self._layers
-        for weight, bias in hidden:
+        for weight, bias in self._hidden:
             x = x.dot(weight)
             x += bias
             np.maximum(x, _ZERO, out=x)
-        x = x.dot(last_weight)
-        x += last_bias
+        weight, bias = self._last
+        x = x.dot(weight)
+        x += bias
         return x
 
     def __deepcopy__(self, memo: Any) -> None:

@@ -23,7 +23,6 @@ from rl_training.runtime.checkpointing import (
     find_checkpoint,
     read_checkpoint,
 )
-from rl_training.runtime.collector import Collector
 from rl_training.runtime.datasets import (
     TrainingData,
     build_offline_dataset,
@@ -39,6 +38,7 @@ from rl_training.runtime.runs import (
     check_output_dir,
 )
 from rl_training.runtime.seeding import stream_seed
+from rl_training.runtime.single import collector_for
 from rl_training.runtime.steppers import build_stepper
 from rl_training.runtime.train_config import TrainConfig
 from rl_training.runtime.trainer import TrainerState
@@ -71,11 +71,18 @@ def build_algorithm(config: TrainConfig, spec: ProblemSpec) -> Algorithm[Any]:
 def load_policy(checkpoint: Checkpoint, config: TrainConfig) -> Policy:
     """The policy of a checkpoint, without data or environment, on any machine."""
     spec = ProblemSpec.from_dict(checkpoint.manifest["spec"])
-    algorithm = build_algorithm(config.replace(device="cpu"), spec)
-    algorithm.load_networks(checkpoint.tensors)
-    algorithm.update_count = checkpoint.manifest["algorithm"]["update_count"]
+    policy = build_policy(config.replace(device="cpu"), spec, _saved_normalizer(checkpoint))
+    policy.algorithm.load_networks(checkpoint.tensors)
+    policy.algorithm.update_count = checkpoint.manifest["algorithm"]["update_count"]
+    return policy
+
+
+def build_policy(
+    config: TrainConfig, spec: ProblemSpec, normalizer: ObservationNormalizer | None
+) -> Policy:
+    """A policy with its initial weights."""
     seed = stream_seed(config.seed, "evaluation")
-    return Policy(algorithm, _saved_normalizer(checkpoint), seed=seed)
+    return Policy(build_algorithm(config, spec), normalizer, seed=seed)
 
 
 def _saved_normalizer(checkpoint: Checkpoint) -> ObservationNormalizer | None:
@@ -174,15 +181,16 @@ def resumed_run(
         raise
     for key, value in manifest["progress"].items():
         setattr(run.state, key, value)
+    run.state.spans.load(manifest.get("seconds", {}))
     run.state.phase = run.experience.phase
     run.state.updates_due = run.experience.updates_due
     return run
 
 
 def _put_together(config: TrainConfig, data: TrainingData, callbacks: Iterable[Callback]) -> Run:
-    algorithm = build_algorithm(config, data.spec)
+    policy = build_policy(config, data.spec, data.normalizer)
+    algorithm = policy.algorithm
     algorithm.stepper = build_stepper(config.groups.controls.stepper)
-    policy = Policy(algorithm, data.normalizer, seed=stream_seed(config.seed, "evaluation"))
     experience = _experience(config, data, algorithm)
     state = TrainerState(algorithm, phase=experience.phase)
     return Run(config, data, algorithm, policy, experience, state, tuple(callbacks))
@@ -214,7 +222,7 @@ def _experience(config: TrainConfig, data: TrainingData, algorithm: Algorithm[An
         copy=False,
         goals=replay.her,
     )
-    collector = Collector(envs, data.spec, buffer, config.env_id)
+    collector = collector_for(envs, data.spec, buffer, config.env_id)
     common: dict[str, Any] = {
         "total_steps": config.total_timesteps,
         "data_seed": data_seed,

@@ -68,6 +68,7 @@ class Collector:
         self.envs, self.buffer, self.env_id = envs, buffer, env_id
         self.num_envs = envs.num_envs
         self.mode = AutoresetMode(envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
+        self._naming = naming_the_env(env_id)
         self._scaler = ActionScaler(spec)
         self._width = spec.obs_dim  # achieved goals come after what the policy sees
         self._everyone = np.arange(self.num_envs)
@@ -83,7 +84,7 @@ class Collector:
     def obs(self) -> Observations:
         """What each environment shows now."""
         if self._obs is None:
-            with naming_the_env(self.env_id):
+            with self._naming:
                 self._obs = np.array(self.envs.reset()[0], np.float32)
         return self._obs
 
@@ -93,7 +94,7 @@ class Collector:
         actions = act(obs)
         env_actions = self._scaler.to_env(actions)
         try:
-            with naming_the_env(self.env_id):
+            with self._naming:
                 after, rewards, terminated, truncated, infos = self._step(env_actions)
         except RunError as error:
             raise CollectError(str(error)) from error.__cause__
@@ -169,7 +170,7 @@ class Collector:
             self._numbers[index] += 1
         self._resetting = ended
         if self.mode is AutoresetMode.DISABLED:
-            with naming_the_env(self.env_id):
+            with self._naming:
                 first, _ = self.envs.reset(options={"reset_mask": ended})
             self._obs = np.array(first, np.float32)
 
@@ -235,7 +236,7 @@ class Collector:
             {"episode": number, "actions": actions}
             for number, actions in zip(self._numbers, self._actions, strict=True)
         ]
-        with naming_the_env(self.env_id):
+        with self._naming:
             self.envs.reset()
             found = np.array(self._call("restore", snapshots), np.float32)
             differs = (found != expected).any(1)

@@ -17,7 +17,7 @@ from rl_training.envs.factory import make_raw_env, parse_env_kwargs
 from rl_training.envs.failures import naming_the_env
 from rl_training.runtime.callbacks import Callback, Interval
 from rl_training.runtime.policy import Policy
-from rl_training.runtime.trainer import INTERRUPTED
+from rl_training.runtime.trainer import INTERRUPTED, Moment
 
 if TYPE_CHECKING:
     from rl_training.algorithms.base import Terms
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 # far beyond any benchmark's limit; an episode this long will not end by itself
 MAX_EPISODE_STEPS = 100_000
+
+
+class EvaluationError(RunError):
+    """The environment failed while the policy was scored; what was learned is whole."""
 
 
 @dataclass(frozen=True)
@@ -127,30 +131,33 @@ def _recorded(env: gym.Env[Any, Any], directory: Path) -> gym.Env[Any, Any]:
     )
 
 
+# where the scores are from, the scores, and the other metrics that were known then
+Report = Callable[[Moment, Evaluation, Mapping[str, float] | None], None]
+
+
 class EvaluationCallback(Callback):
     """Evaluates when `eval_interval` is crossed, always on the same initial states."""
 
     def __init__(
         self,
-        evaluator: Evaluator,
-        seeds: Sequence[int],
+        score: Callable[[], Evaluation],
         interval: int,
-        report: Callable[[Evaluation, dict[str, float]], None],
+        report: Report,
         *,
         evaluates_first: bool = False,
     ) -> None:
-        self.evaluator = evaluator
+        self.score = score
         self.evaluates_first = evaluates_first
-        self.seeds = seeds
         self.interval = Interval(interval)
         self.report = report
         self.evaluated_at = -1
+        self.owed = False  # in a checkpoint that was written because an evaluation failed
         self._phase = ""
 
     def on_train_start(self, state: TrainerState) -> None:
         self.interval.last = state.global_step
         self._phase = state.phase
-        if self.evaluates_first:
+        if self.evaluates_first or self.owed:
             self.evaluate(state)
 
     def on_collect_end(self, state: TrainerState, env_steps: int) -> None:
@@ -164,19 +171,26 @@ class EvaluationCallback(Callback):
         if self.evaluated_at != state.global_step and state.stop_reason != INTERRUPTED:
             self.evaluate(state)
 
-    def close(self) -> None:
-        self.evaluator.close()
-
     def state_dict(self) -> dict[str, Any]:
-        return {"evaluated_at": self.evaluated_at}
+        return {"evaluated_at": self.evaluated_at, "owed": self.owed}
 
     def load_state_dict(self, values: dict[str, Any]) -> None:
-        self.evaluated_at = values["evaluated_at"]
+        self.evaluated_at, self.owed = values["evaluated_at"], values.get("owed", False)
 
     def evaluate(self, state: TrainerState) -> None:
-        evaluation = self.evaluator.run(self.seeds)
-        self.evaluated_at = state.global_step
-        self.report(evaluation, evaluation.metrics())
+        self.owed = True
+        self._evaluate(state)
+        self.evaluated_at, self.owed = state.global_step, False
+
+    def _evaluate(self, state: TrainerState) -> None:
+        self.report(state.moment(), self._score(state), None)
+
+    def _score(self, state: TrainerState) -> Evaluation:
+        with state.spans("evaluate"):
+            try:
+                return self.score()
+            except RunError as error:
+                raise EvaluationError(str(error)) from error.__cause__
 
     def _tick(self, state: TrainerState) -> None:
         crossed, before = self.interval.crossed(state), self._phase

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm
 from rl_training.config import RunError
@@ -18,19 +20,23 @@ from rl_training.runtime.callbacks import Callback, CallbackList
 from rl_training.runtime.checkpointing import (
     STEP_PREFIX,
     Checkpoint,
-    drop_older_replays,
     find_checkpoint,
-    point,
     read_checkpoint,
     read_step,
     remove_leftovers,
     step_directories,
-    write_checkpoint,
 )
 from rl_training.runtime.collector import CollectError
 from rl_training.runtime.controls import build_control_callbacks
 from rl_training.runtime.datasets import TrainingData
-from rl_training.runtime.evaluation import Evaluation, EvaluationCallback, Evaluator
+from rl_training.runtime.deferred_evaluation import DeferredEvaluationCallback
+from rl_training.runtime.evaluation import (
+    Evaluation,
+    EvaluationCallback,
+    EvaluationError,
+    Evaluator,
+)
+from rl_training.runtime.evaluation_worker import EvaluationWorker
 from rl_training.runtime.experience import Experience
 from rl_training.runtime.loggers import LoggingCallback, MetricsWriter
 from rl_training.runtime.memory import keep_freed_memory
@@ -48,8 +54,9 @@ from rl_training.runtime.runs import (
 )
 from rl_training.runtime.saving import CheckpointCallback, InterruptCallback
 from rl_training.runtime.seeding import episode_seeds
+from rl_training.runtime.snapshots import Snapshot
 from rl_training.runtime.train_config import TrainConfig
-from rl_training.runtime.trainer import INTERRUPTED, Trainer, TrainerState, TrainResult
+from rl_training.runtime.trainer import INTERRUPTED, Moment, Trainer, TrainerState, TrainResult
 
 log = logging.getLogger("rl_training")
 
@@ -106,53 +113,84 @@ class Run:
     def session(self, interrupt: InterruptCallback) -> Iterator[Session]:
         """All that surrounds the training loop, which is up to the caller."""
         evaluator = self._evaluator()
+        try:
+            with self._in_directory() as run_dir:
+                writer = MetricsWriter(run_dir, self.config.groups.controls.tensorboard)
+                trainer = Trainer(self.experience, self.state)
+                with self._watched(trainer, writer, evaluator, interrupt):
+                    yield Session(trainer, writer)
+                step, reason = self.state.global_step, self.state.stop_reason
+                if reason != INTERRUPTED:
+                    seconds = self.state.spans.totals()
+                    write_result(run_dir, step, reason, writer.latest, seconds)
+        finally:
+            if evaluator is not None:
+                evaluator.close()
+
+    @contextmanager
+    def _in_directory(self) -> Iterator[Path]:
         run_dir, is_new = self._choose_run_dir()
         self.state.run_dir = run_dir
         try:
             with locked(run_dir), naming_the_place(run_dir):
                 self._open(run_dir, is_new)
-                writer = MetricsWriter(run_dir, self.config.groups.controls.tensorboard)
-                trainer = Trainer(self.experience, self.state)
-                trainer.callbacks = self._callbacks(trainer, writer, evaluator, interrupt)
-                with self._watched(trainer, writer):
-                    yield Session(trainer, writer)
-                step, reason = self.state.global_step, self.state.stop_reason
-                if reason != INTERRUPTED:
-                    write_result(run_dir, step, reason, writer.latest)
+                yield run_dir
         except BaseException:
             if is_new and not step_directories(run_dir / "checkpoints"):
                 shutil.rmtree(run_dir)  # nothing in it is worth keeping
             raise
 
     @contextmanager
-    def _watched(self, trainer: Trainer, writer: MetricsWriter) -> Iterator[None]:
-        """Callbacks go on where they were, and are closed whatever happens.
+    def _watched(
+        self,
+        trainer: Trainer,
+        writer: MetricsWriter,
+        evaluator: Evaluator | EvaluationWorker | None,
+        interrupt: InterruptCallback,
+    ) -> Iterator[None]:
+        """The trainer has its callbacks, as a checkpoint left them; they are closed in any case.
 
         An environment that fails ends the run, but nothing that was learned is lost.
         """
+        config = self.config
+        saving = CheckpointCallback(
+            writer.run_dir / "checkpoints",
+            lambda: self.contents(trainer.callbacks, writer.position()),
+            config.checkpoint_interval,
+            config.groups.controls.keep_checkpoints,
+        )
+        evaluation = self._evaluation(trainer, writer, evaluator, saving)
+        trainer.callbacks = CallbackList(
+            [
+                LoggingCallback(writer, config.log_interval, self.experience.report),
+                *evaluation,
+                *self._controls(),
+                interrupt,
+                *self.user_callbacks,
+                saving,
+            ]
+        )
         try:
             if self.checkpoint is not None:
                 if self.continues:
                     trainer.callbacks.load_state_dict(self.checkpoint.manifest["callbacks"])
+                    saving.held = Snapshot.carried_by(self.checkpoint)
                 writer.cut_back(self.checkpoint.manifest["metrics_position"], self.checkpoint.step)
             yield
-        except CollectError as error:
-            assert self.state.run_dir is not None
-            step = self.state.global_step
-            checkpoints = self.state.run_dir / "checkpoints"
-            self.save(checkpoints / f"{STEP_PREFIX}{step}", trainer.callbacks, writer.position())
-            point(checkpoints, "last", step)
-            drop_older_replays(checkpoints)
+        except (CollectError, EvaluationError) as error:
+            saving.save(self.state)
             raise RunError(
-                f"{error}\nthe run up to step {step} is saved; "
+                f"{error}\nthe run up to step {self.state.global_step} is saved; "
                 f"to go on: rl-training resume {self.state.run_dir}"
             ) from error.__cause__
         finally:
             trainer.callbacks.close()
             self.experience.close()
 
-    def save(self, directory: Path, callbacks: Callback, metrics_position: int) -> None:
-        """Everything that this run is, as a checkpoint."""
+    def contents(
+        self, callbacks: Callback, metrics_position: int
+    ) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Everything that this run is: the manifest of a checkpoint, and its tensors."""
         learned = self.algorithm.training_state()
         collected = self.experience.state_dict()
         progress = self.state.progress()
@@ -168,60 +206,74 @@ class Run:
             "dataset": self.data.source,
             "experience": collected.values,
             "metrics_position": metrics_position,
+            "seconds": self.state.spans.totals(),
             "versions": package_versions(),
         }
         tensors = {**learned.tensors, **collected.tensors}
         if self.policy.normalizer is not None:
             saved = self.policy.normalizer.state_dict()
             tensors |= {f"normalizer.{key}": value for key, value in saved.items()}
-        write_checkpoint(directory, manifest, tensors)
+        return manifest, tensors
 
-    def _callbacks(
+    def _evaluation(
         self,
         trainer: Trainer,
         writer: MetricsWriter,
-        evaluator: Evaluator | None,
-        interrupt: InterruptCallback,
-    ) -> CallbackList:
-        config, controls, state = self.config, self.config.groups.controls, self.state
+        evaluator: Evaluator | EvaluationWorker | None,
+        saving: CheckpointCallback,
+    ) -> list[Callback]:
+        """What scores the policy, here or in a worker, and passes the scores on."""
+        state, interval = self.state, self.config.groups.controls.eval_interval
 
-        def report(evaluation: Evaluation, metrics: dict[str, float]) -> None:
-            writer.write(state, metrics)
-            writer.write_evaluation(state, evaluation)
-            trainer.callbacks.on_eval_end(state, {**writer.latest, **metrics})
+        def report(
+            moment: Moment, evaluation: Evaluation, known: Mapping[str, float] | None
+        ) -> None:
+            metrics = evaluation.metrics()
+            with state.spans("log"):
+                writer.write(moment, metrics)
+                writer.write_evaluation(moment, evaluation)
+            state.evaluated = moment
+            known = writer.latest if known is None else known
+            trainer.callbacks.on_eval_end(state, {**known, **metrics})
+            state.evaluated = None
 
-        def save(directory: Path) -> None:
-            self.save(directory, trainer.callbacks, writer.position())
+        def weights_at(step: int) -> Mapping[str, Tensor]:
+            if saving.held is not None and saving.held.step == step:
+                return saving.held.networks()
+            return {f"networks.{k}": value for k, value in self.algorithm.state_dict().items()}
 
-        assert state.run_dir is not None
-        callbacks: list[Callback] = [
-            LoggingCallback(writer, config.log_interval, self.experience.report)
-        ]
-        if evaluator is not None:
-            seeds = episode_seeds(config.seed, "evaluation", config.eval_episodes)
-            # a run that an offline one becomes is compared with where that one ended
-            first = not self.continues
-            callbacks.append(
-                EvaluationCallback(
-                    evaluator, seeds, controls.eval_interval, report, evaluates_first=first
+        if evaluator is None:
+            return []
+        # a run that an offline one becomes is compared with where that one ended
+        first = not self.continues
+        if isinstance(evaluator, EvaluationWorker):
+            return [
+                DeferredEvaluationCallback(
+                    evaluator,
+                    interval,
+                    report,
+                    weights_at=weights_at,
+                    known=lambda: writer.latest,
+                    evaluates_first=first,
                 )
-            )
-        callbacks += build_control_callbacks(
-            controls,
+            ]
+        score = partial(evaluator.run, self._evaluation_seeds())
+        return [EvaluationCallback(score, interval, report, evaluates_first=first)]
+
+    def _evaluation_seeds(self) -> list[int]:
+        return episode_seeds(self.config.seed, "evaluation", self.config.eval_episodes)
+
+    def _controls(self) -> list[Callback]:
+        config = self.config
+        callbacks = build_control_callbacks(
+            config.groups.controls,
             total_timesteps=config.budget,
             default_schedules=self.algorithm.schedules if config.regime == "offline" else {},
         )
         drop = config.groups.bridge.rollback_on_drop
         if drop is not None:
             callbacks.append(RollbackCallback(drop, self._return_to))
-        callbacks += [interrupt, *self.user_callbacks]
-        checkpoints = state.run_dir / "checkpoints"
-        callbacks.append(
-            CheckpointCallback(
-                checkpoints, save, config.checkpoint_interval, controls.keep_checkpoints
-            )
-        )
-        return CallbackList(callbacks)
+        return callbacks
 
     def _return_to(self, step: int) -> None:
         """Take the networks of an earlier checkpoint back."""
@@ -229,8 +281,9 @@ class Run:
         path = self.state.run_dir / "checkpoints" / f"{STEP_PREFIX}{step}"
         self.algorithm.load_networks(read_checkpoint(path, policy_only=True).tensors)
         self.policy.refresh()
+        self.state.unsaved = True
 
-    def _evaluator(self) -> Evaluator | None:
+    def _evaluator(self) -> Evaluator | EvaluationWorker | None:
         if self.config.env_id is None:
             log.info(
                 "no environment: the policy is not evaluated; `rl-training eval` needs an env_id"
@@ -238,6 +291,9 @@ class Run:
             return None
         if self.config.eval_episodes == 0:
             return None
+        if self.config.groups.controls.eval_workers:
+            seeds = self._evaluation_seeds()
+            return EvaluationWorker(self.config, self.data.spec, self.policy.normalizer, seeds)
         return Evaluator(self.policy, self.config.env_id, self.config.env_kwargs)
 
     def _choose_run_dir(self) -> tuple[Path, bool]:

@@ -25,7 +25,7 @@ from rl_training.runtime.files import write_bytes
 if TYPE_CHECKING:
     from rl_training.algorithms.base import Terms
     from rl_training.runtime.evaluation import Evaluation
-    from rl_training.runtime.trainer import TrainerState
+    from rl_training.runtime.trainer import Moment, TrainerState
 
 log = logging.getLogger("rl_training")
 FOLD = 128  # updates whose scalars are kept as tensors before they are added up
@@ -41,11 +41,11 @@ class MetricsWriter:
         self._columns: list[str] = []
         self._events = _event_writer(run_dir / "tensorboard", tensorboard)
 
-    def write(self, state: TrainerState, metrics: dict[str, float]) -> None:
+    def write(self, moment: Moment, metrics: dict[str, float]) -> None:
         row = {
-            "step": state.global_step,
-            "updates": state.update_count,
-            "epoch": state.epoch,
+            "step": moment.global_step,
+            "updates": moment.update_count,
+            "epoch": moment.epoch,
             **metrics,
         }
         with self.path.open("a") as file:
@@ -53,19 +53,19 @@ class MetricsWriter:
         self.latest |= metrics
         self._write_csv(row)
         for name, value in metrics.items():
-            self._events.add_scalar(name, value, state.global_step)
+            self._events.add_scalar(name, value, moment.global_step)
 
-    def write_evaluation(self, state: TrainerState, evaluation: Evaluation) -> None:
+    def write_evaluation(self, moment: Moment, evaluation: Evaluation) -> None:
         """Every episode of every evaluation: steps (n,), returns and lengths (n, episodes)."""
         path = self.run_dir / "evaluations.npz"
         rows = {
-            "steps": np.array([state.global_step]),
+            "steps": np.array([moment.global_step]),
             "returns": evaluation.returns[None],
             "lengths": evaluation.lengths[None],
         }
         saved = _read_evaluations(path)
         if saved:
-            before = saved["steps"] < state.global_step
+            before = saved["steps"] < moment.global_step
             rows = {key: np.concatenate([saved[key][before], rows[key]]) for key in rows}
         _write_npz(path, rows)
 
@@ -194,7 +194,8 @@ class LoggingCallback(Callback):
     def on_update_end(self, state: TrainerState, terms: Terms) -> None:
         self._pending.append(terms)
         if len(self._pending) >= FOLD:
-            self._fold()
+            with state.spans("log"):
+                self._fold()
         self._tick(state)
 
     def _tick(self, state: TrainerState) -> None:
@@ -203,7 +204,8 @@ class LoggingCallback(Callback):
             self._sums = {}
 
     def _write(self, state: TrainerState) -> None:
-        self.writer.write(state, self._averages(state))
+        with state.spans("log"):
+            self.writer.write(state.moment(), self._averages(state))
         self._row_step = state.global_step
 
     def on_train_end(self, state: TrainerState) -> None:
@@ -238,6 +240,7 @@ class LoggingCallback(Callback):
             **self.report(),
             "time/updates_per_second": (state.update_count - updates_then) / seconds,
             "time/steps_per_second": (state.global_step - steps_then) / seconds,
+            **state.spans.row(),
         }
 
     def _fold(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,8 @@ from rl_training.runtime.callbacks import Callback
 
 if TYPE_CHECKING:
     from rl_training.runtime.trainer import TrainerState
+
+log = logging.getLogger("rl_training")
 
 
 class RollbackCallback(Callback):
@@ -26,20 +29,23 @@ class RollbackCallback(Callback):
         state.good_step = self.good_step
 
     def on_eval_end(self, state: TrainerState, metrics: Mapping[str, float]) -> None:
-        if state.phase != "online":
+        if state.scored.phase != "online":
             return
         score = metrics["eval/return_mean"]
         if self.offline_score is None:
             self.offline_score = score
         least = self.offline_score - self.drop * abs(self.offline_score)
         if score >= least or self.good_step is None:
-            self.good_step = state.good_step = state.global_step
+            self.good_step = state.good_step = state.scored.global_step
             return
         self.return_to(self.good_step)
-        state.request_stop(
+        reason = (
             f"rollback: the score fell to {score:.4g}, below {least:.4g} (offline "
             f"{self.offline_score:.4g}); the policy is that of step {self.good_step}"
         )
+        if state.should_stop:  # at the end, for another reason, which is kept
+            log.warning("%s", reason)
+        state.request_stop(reason)
 
     def state_dict(self) -> dict[str, Any]:
         return {"offline_score": self.offline_score, "good_step": self.good_step}

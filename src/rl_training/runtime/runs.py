@@ -9,9 +9,10 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -102,9 +103,16 @@ def naming_the_place(path: Path) -> Iterator[None]:
         raise OutputError(f"cannot write to {path}: {error.strerror}") from error
 
 
-def write_result(run_dir: Path, step: int, reason: str | None, metrics: dict[str, float]) -> None:
+def write_result(
+    run_dir: Path,
+    step: int,
+    reason: str | None,
+    metrics: dict[str, float],
+    seconds: dict[str, float],
+) -> None:
     """The last thing a run does: without it, its end is still to come."""
-    write_json(run_dir / RESULT, {"step": step, "stop_reason": reason, "metrics": metrics})
+    result = {"step": step, "stop_reason": reason, "metrics": metrics, "seconds": seconds}
+    write_json(run_dir / RESULT, result)
 
 
 def finished_step(run_dir: Path) -> int | None:
@@ -145,7 +153,8 @@ def metadata() -> dict[str, Any]:
     }
 
 
-def package_versions() -> dict[str, str]:
+@cache  # reading them takes ten milliseconds, in every checkpoint
+def package_versions() -> Mapping[str, str]:
     found = {}
     for package in REPORTED_PACKAGES:
         try:

@@ -16,39 +16,53 @@ from rl_training.runtime.checkpointing import (
     drop_older_replays,
     point,
     step_directories,
+    write_checkpoint,
 )
+from rl_training.runtime.snapshots import Snapshot
 from rl_training.runtime.trainer import INTERRUPTED
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from rl_training.algorithms.base import Terms
     from rl_training.runtime.trainer import TrainerState
 
 
 class CheckpointCallback(Callback):
-    """Saves at every interval, at every new best evaluation and at the end; runs last in a tick."""
+    """Saves at every interval, at every new best evaluation and at the end; runs last in a tick.
+
+    The score of a step may come later. Its state is held in memory until then; if it turns out to be
+    worth a checkpoint, the newest state is saved first, as resuming begins with a run's last step.
+    """
 
     def __init__(
-        self, checkpoints: Path, save: Callable[[Path], None], interval: int, keep: int | None
+        self,
+        checkpoints: Path,
+        contents: Callable[[], tuple[dict[str, Any], dict[str, Tensor]]],
+        interval: int,
+        keep: int | None,
     ) -> None:
         self.checkpoints = checkpoints
-        self.save = save
+        self.contents = contents  # manifest and tensors, as things are
         self.interval = Interval(interval)
         self.keep = keep
         self.best: float | None = None
         self.best_step: int | None = None
-        self._found_best = False
+        self.held: Snapshot | None = None
+        self._scored = False
 
     def on_train_start(self, state: TrainerState) -> None:
         self.interval.last = state.global_step
-        if self.best_step is not None:
-            if self._directory(self.best_step).exists():
-                point(self.checkpoints, "best", self.best_step)
-            else:  # a copy of a checkpoint lies without its run: the best starts anew
-                self.best = self.best_step = None
-        wanted = state.should_stop or self._found_best or state.good_step == state.global_step
-        if wanted and not self._directory(state.global_step).exists():
-            self._save(state)  # stopped or scored before the first tick
-        self._point_best(state)
+        with state.spans("checkpoint"):
+            missing = state.should_stop or (self._scored and self._lacks_some(state))
+            if missing and not self._directory(state.global_step).exists():
+                self.save(state)  # stopped or scored before the first tick
+            self._write_held(state)
+            if self.best_step is not None and not self._directory(self.best_step).exists():
+                self.best = self.best_step = None  # a copy without its run: the best starts anew
+            self._point_best()
+        self._scored = False
+        self._hold(state)
 
     def on_collect_end(self, state: TrainerState, env_steps: int) -> None:
         self._tick(state)
@@ -59,11 +73,16 @@ class CheckpointCallback(Callback):
     def on_eval_end(self, state: TrainerState, metrics: Mapping[str, float]) -> None:
         value = metrics["eval/return_mean"]
         if self.best is None or value > self.best:
-            self.best, self.best_step, self._found_best = value, state.global_step, True
+            self.best, self.best_step = value, state.scored.global_step
+        self._scored = True
 
     def on_train_end(self, state: TrainerState) -> None:
-        """The final evaluation, made after the last save, may have been the best."""
-        self._point_best(state)
+        """The scores that came after the last save may have been the best."""
+        with state.spans("checkpoint"):
+            if state.unsaved:
+                self.save(state)
+            self._write_held(state)
+            self._point_best()
 
     def state_dict(self) -> dict[str, Any]:
         return {"best": self.best, "best_step": self.best_step}
@@ -71,27 +90,62 @@ class CheckpointCallback(Callback):
     def load_state_dict(self, values: dict[str, Any]) -> None:
         self.best, self.best_step = values["best"], values["best_step"]
 
-    def _tick(self, state: TrainerState) -> None:
-        wanted = self._found_best or state.should_stop or state.good_step == state.global_step
-        if self.interval.crossed(state) or wanted:
-            self._save(state)
-            self._point_best(state)
-            self._prune(state)
-
-    def _save(self, state: TrainerState) -> None:
-        self.save(self._directory(state.global_step))
+    def save(self, state: TrainerState) -> None:
+        """A checkpoint of this moment, which carries along what may still have to be written."""
+        manifest, tensors = self.contents()
+        held = self.held
+        if held is not None and held.step != state.global_step and self._may_be_wanted(held, state):
+            held.carry(manifest, tensors)
+        write_checkpoint(self._directory(state.global_step), manifest, tensors)
+        state.unsaved = False
         point(self.checkpoints, "last", state.global_step)
         drop_older_replays(self.checkpoints)
 
-    def _point_best(self, state: TrainerState) -> None:
-        if self._found_best:
-            point(self.checkpoints, "best", state.global_step)
-            self._found_best = False
+    def _tick(self, state: TrainerState) -> None:
+        due = self.interval.crossed(state) or state.should_stop
+        if due or self._scored:
+            with state.spans("checkpoint"):
+                if due or self._lacks_some(state):
+                    self.save(state)
+                self._write_held(state)
+                self._point_best()
+                self._prune(state)
+            self._scored = False
+        self._hold(state)
+
+    def _wanted(self, state: TrainerState) -> set[int]:
+        """Steps that must have a checkpoint."""
+        return {step for step in (self.best_step, state.good_step) if step is not None}
+
+    def _lacks_some(self, state: TrainerState) -> bool:
+        return any(not self._directory(step).exists() for step in self._wanted(state))
+
+    def _hold(self, state: TrainerState) -> None:
+        """Keep the state of a step whose score is yet to come."""
+        if state.awaited == state.global_step and (
+            self.held is None or self.held.step != state.global_step
+        ):
+            with state.spans("checkpoint"):
+                self.held = Snapshot.of(*self.contents())
+
+    def _may_be_wanted(self, held: Snapshot, state: TrainerState) -> bool:
+        return held.step == state.awaited or held.step in self._wanted(state)
+
+    def _write_held(self, state: TrainerState) -> None:
+        held = self.held
+        if held is not None and held.step in self._wanted(state):
+            directory = self._directory(held.step)
+            if not directory.exists():
+                held.write(directory)
+
+    def _point_best(self) -> None:
+        if self.best_step is not None:
+            point(self.checkpoints, "best", self.best_step)
 
     def _prune(self, state: TrainerState) -> None:
         if self.keep is None:
             return
-        kept = {self._directory(step) for step in (self.best_step, state.good_step) if step}
+        kept = {self._directory(step) for step in self._wanted(state)}
         for path in step_directories(self.checkpoints)[: -self.keep]:
             if path not in kept:
                 shutil.rmtree(path)

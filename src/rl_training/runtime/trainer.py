@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rl_training.algorithms.stepping import Terms
 from rl_training.runtime.callbacks import Callback, CallbackList
 from rl_training.runtime.experience import Collected, Experience
+from rl_training.runtime.spans import Spans
 
 INTERRUPTED = "interrupted"  # by a signal: the only stop that a plain resume goes on from
+
+
+class Moment(NamedTuple):
+    """Where a run stood when something was measured."""
+
+    global_step: int
+    update_count: int
+    epoch: int
+    phase: str
 
 
 @dataclass
@@ -25,8 +35,20 @@ class TrainerState:
     phase: str = "offline"  # or online, once it collects
     updates_due: int = 0  # of the current environment step, still to come
     good_step: int | None = None  # a checkpoint that must be kept
+    awaited: int | None = None  # the step whose evaluation is under way
+    unsaved: bool = False  # the policy was exchanged after the last checkpoint
+    evaluated: Moment | None = None  # where the scores that are being applied are from, if earlier
     should_stop: bool = False
     stop_reason: str | None = None
+    spans: Spans = field(default_factory=Spans)  # where the time goes
+
+    def moment(self) -> Moment:
+        return Moment(self.global_step, self.update_count, self.epoch, self.phase)
+
+    @property
+    def scored(self) -> Moment:
+        """In `on_eval_end`: where the scores are from, which is now unless a worker evaluates."""
+        return self.evaluated or self.moment()
 
     def request_stop(self, reason: str) -> None:
         """End the run at this tick; the first reason is kept."""
@@ -63,17 +85,23 @@ class Trainer:
 
     def run(self) -> None:
         state, callbacks, experience = self.state, self.callbacks, self.experience
+        lap = state.spans.lap
+        state.spans.start()
         callbacks.on_train_start(state)
         while not state.should_stop:
+            lap("other")
             # the tick is made after the previous update, so collecting acts with fresh weights
             tick = next(experience)
             if isinstance(tick, Collected):
+                lap("collect")
                 self._look_at_the_clock()
                 callbacks.on_collect_end(state, tick.env_steps)
             else:
+                lap("sample")
                 terms = state.algorithm.update(tick)
                 if state.algorithm.priorities is not None:
                     experience.feedback(tick, state.algorithm.priorities)
+                lap("update")
                 self.after_update(terms)
         callbacks.on_train_end(state)
 

@@ -1,0 +1,63 @@
+"""Rows as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+from benchmarks.speed.goals import PEERS
+
+Row = dict[str, Any]
+
+
+def line(row: Row) -> str:
+    """For the terminal."""
+    name = f"{row['id']:<20}"
+    if "not_measured" in row:
+        return f"{name} not measured: {row['not_measured']}"
+    low, high = row["quartiles"]
+    return (
+        f"{name} {row['ratio']:6.3f}  ({low:.3f} to {high:.3f})  must {bound(row, 'must')}  "
+        f"aim {bound(row, 'aim')}  {verdict(row):<6}  "
+        f"{median(row['ours_us']):,.0f} us, {median(row['theirs_us']):,.0f} us"
+    )
+
+
+def bound(row: Row, which: str) -> str:
+    return f"{'at least' if row['at_least'] else 'at most'} {row[which]:.2f}"
+
+
+def verdict(row: Row) -> str:
+    if row["within_aim"]:
+        return "aim"
+    return "must" if row["within_must"] else "missed"
+
+
+def summary(rows: Sequence[Row]) -> str:
+    measured = [row for row in rows if "not_measured" not in row]
+    within = sum(row["within_must"] for row in measured)
+    aim = sum(row["within_aim"] for row in measured)
+    missing = len(rows) - len(measured)
+    text = f"{within} of {len(measured)} measured rows within must, {aim} within aim"
+    return f"{text}; {missing} not measured" if missing else text
+
+
+def peer(row: Row) -> str:
+    return PEERS[row["id"].partition("/")[2]]
+
+
+def scale_lines(scale: dict[str, Any]) -> list[str]:
+    if "not_measured" in scale:
+        return [f"scale: not measured: {scale['not_measured']}"]
+    lines = [
+        f"{row['transitions']:>11,} transitions, {'mapped' if row['mapped'] else 'in memory':<9} "
+        f"{row['us']:9,.0f} us, wall {median(row['wall_us']):9,.0f} us"
+        for row in scale["data"]["sizes"]
+    ]
+    for kind in ("batch", "members", "width"):
+        lines += [
+            f"{kind:>8} {row['value']:>5,} {row['us']:9,.0f} us, {row['gflop_per_second']:3.0f} GFLOP/s"
+            for row in scale[kind]
+        ]
+    return lines

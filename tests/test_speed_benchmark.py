@@ -1,0 +1,93 @@
+"""The speed benchmark counts, judges and publishes as it says; it is not run here."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+from unittest import mock
+
+import pytest
+
+with mock.patch.dict(os.environ):  # it limits threads by environment variables
+    from benchmarks.speed import flops, goals, measure, page, timing
+    from benchmarks.speed.contests import CONTESTS
+
+
+def test_arithmetic_of_updates_is_that_of_their_layers() -> None:
+    row = 2 * (23 * 256 + 256 * 256 + 256)  # a critic's forward pass
+    assert flops.forward((23, 256, 256, 1)) == row
+    assert flops.train((23, 256, 256, 1)) == 3 * row - 2 * 23 * 256
+    counted = (flops.td3_flops(), flops.sac_flops(), flops.sac_flops(members=10))
+    assert [round(flop / 1e6) for flop in counted] == [413, 577, 2297]
+
+
+def test_every_goal_has_someone_to_be_compared_with() -> None:
+    for goal in goals.GOALS:
+        assert goal.contest in measure.SPECIAL or goal.peer in CONTESTS[goal.contest].peers, goal.id
+        assert goal.peer in goals.PEERS
+        assert goal.reaches(goal.aim, goal.must), goal.id
+
+
+def test_a_ratio_is_the_median_of_those_of_single_rounds() -> None:
+    measured = timing.Measured.ratios_of([1.0, 4.0, 9.0], [2.0, 4.0, 3.0])
+    assert measured.ratio.median == 1.0  # of 0.5, 1 and 3; medians of both sides would give 4 / 3
+    assert measured.ratio.quartiles == (0.75, 2.0)
+
+
+def test_contestants_work_in_multiples_of_their_unit_and_take_turns() -> None:
+    turns: list[tuple[str, int]] = []
+
+    def contestant(name: str, unit: int) -> timing.Contestant:
+        def run(count: int) -> None:
+            turns.append((name, count))
+            sum(range(count * 20_000))
+
+        return timing.Contestant(run, unit)
+
+    pair = {"a": contestant("a", 1), "b": contestant("b", 20)}
+    timings = timing.interleave(pair, rounds=4, seconds=0.002)
+    assert [name for name, _ in turns[-8:]] == list("abbaabba")
+    assert all(count % 20 == 0 for name, count in turns if name == "b")
+    assert len(timings["a"].cpu) == len(timings["b"].cpu) == 4
+
+
+def broken(problem: Any) -> timing.Contestant:
+    raise ZeroDivisionError("of the peer")
+
+
+def absent(problem: Any) -> timing.Contestant:
+    raise timing.NotMeasuredError("it is not installed")
+
+
+def test_a_peer_that_fails_or_is_missing_leaves_a_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    contest = measure.Contest(lambda problem: flops.gemm(), {"corl": broken, "d3rlpy": absent})
+    monkeypatch.setitem(CONTESTS, "iql", contest)
+    wanted = [goal for goal in goals.GOALS if goal.id in ("iql/corl", "iql/d3rlpy")]
+    failed, missing = measure.measure(mock.Mock(), wanted)
+    assert failed["not_measured"] == "ZeroDivisionError: of the peer"
+    assert failed["crashed"]
+    assert "of the peer" in capsys.readouterr().err
+    assert missing["not_measured"] == "it is not installed"
+    assert not missing["crashed"]
+
+
+def test_the_page_names_rows_that_miss_their_goal_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(goals.REASONS, "sac/sb3", "Because of the test.")
+    found = timing.Measured.ratios_of([9.0, 9.0], [10.0, 10.0])
+    by_id = {goal.id: goal for goal in goals.GOALS}
+    rows = [
+        measure._row(by_id["sac/sb3"], found),
+        measure._row(by_id["cql/corl"], timing.Measured.ratios_of([1.0], [10.0])),
+        measure._row(by_id["td3/cleanrl"], timing.NotMeasuredError("no checkout")),
+    ]
+    text = page._above(rows)
+    assert (
+        "SAC against Stable-Baselines3: 0.900 where at most 0.65 is wanted. Because of the test."
+        in text
+    )
+    assert "TD3 against CleanRL was not measured: no checkout." in text
+    assert "CQL" not in text
