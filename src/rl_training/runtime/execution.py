@@ -114,21 +114,7 @@ class Run:
         """All that surrounds the training loop, which is up to the caller."""
         evaluator = self._evaluator()
         try:
-            with self._session(evaluator, interrupt) as session:
-                yield session
-        finally:
-            if evaluator is not None:
-                evaluator.close()
-
-    @contextmanager
-    def _session(
-        self, evaluator: Evaluator | EvaluationWorker | None, interrupt: InterruptCallback
-    ) -> Iterator[Session]:
-        run_dir, is_new = self._choose_run_dir()
-        self.state.run_dir = run_dir
-        try:
-            with locked(run_dir), naming_the_place(run_dir):
-                self._open(run_dir, is_new)
+            with self._in_directory() as run_dir:
                 writer = MetricsWriter(run_dir, self.config.groups.controls.tensorboard)
                 trainer = Trainer(self.experience, self.state)
                 with self._watched(trainer, writer, evaluator, interrupt):
@@ -137,6 +123,18 @@ class Run:
                 if reason != INTERRUPTED:
                     seconds = self.state.spans.totals()
                     write_result(run_dir, step, reason, writer.latest, seconds)
+        finally:
+            if evaluator is not None:
+                evaluator.close()
+
+    @contextmanager
+    def _in_directory(self) -> Iterator[Path]:
+        run_dir, is_new = self._choose_run_dir()
+        self.state.run_dir = run_dir
+        try:
+            with locked(run_dir), naming_the_place(run_dir):
+                self._open(run_dir, is_new)
+                yield run_dir
         except BaseException:
             if is_new and not step_directories(run_dir / "checkpoints"):
                 shutil.rmtree(run_dir)  # nothing in it is worth keeping
@@ -150,17 +148,16 @@ class Run:
         evaluator: Evaluator | EvaluationWorker | None,
         interrupt: InterruptCallback,
     ) -> Iterator[None]:
-        """Callbacks go on where they were, and are closed whatever happens.
+        """The trainer has its callbacks, as a checkpoint left them; they are closed in any case.
 
         An environment that fails ends the run, but nothing that was learned is lost.
         """
-        config, controls = self.config, self.config.groups.controls
-        assert self.state.run_dir is not None
+        config = self.config
         saving = CheckpointCallback(
-            self.state.run_dir / "checkpoints",
+            writer.run_dir / "checkpoints",
             lambda: self.contents(trainer.callbacks, writer.position()),
             config.checkpoint_interval,
-            controls.keep_checkpoints,
+            config.groups.controls.keep_checkpoints,
         )
         evaluation = self._evaluation(trainer, writer, evaluator, saving)
         trainer.callbacks = CallbackList(

@@ -101,6 +101,7 @@ class Trainer:
                 terms = state.algorithm.update(tick)
                 if state.algorithm.priorities is not None:
                     experience.feedback(tick, state.algorithm.priorities)
+                lap("update")
                 self.after_update(terms)
         callbacks.on_train_end(state)
 
