@@ -106,7 +106,6 @@ class Trainer:
         callbacks.on_train_end(state)
 
     def after_update(self, terms: Terms) -> None:
-        self.state.spans.lap("update")
         self.state.update_count = self.state.algorithm.update_count
         self._look_at_the_clock()
         self.callbacks.on_update_end(self.state, terms)
