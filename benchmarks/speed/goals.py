@@ -71,7 +71,7 @@ _BY_HAND = (
 )
 _THREE_LOSSES = (
     "Value, actor and critics are three losses, each with a run of autograd, and V(s) is evaluated again after "
-    "its update, as in the authors' code; CORL and the twin do without."
+    "its update, as in the authors' code; CORL does without."
 )
 _SOFT = (
     "Beside the products there are about 160 small operations of the squashed Gaussian, the temperature and "
@@ -101,5 +101,5 @@ REASONS: dict[str, str] = {
         "a batch take 130 us."
     ),
     "sac_step/sb3": _SOFT,
-    "two_seeds/one": "The machine had other work on both cores; this row is the one that suffers from it.",
+    "two_seeds/one": "The machine had other work on both cores when this was measured.",
 }
