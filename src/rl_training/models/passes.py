@@ -246,14 +246,16 @@ def backward(
         places = _nets(layout, found, alone)
     slopes = gradient.unbind() if alone else (gradient,)
     share = len(kept) // len(nets)
-    x_gradients = [
-        _backward(layout, x, net, kept[n * share : (n + 1) * share], slope, into_x, place)
-        for n, (net, slope, place) in enumerate(zip(nets, slopes, places, strict=True))
-    ]
+    x_gradients: list[Tensor] = []
+    for n, (net, slope, place) in enumerate(zip(nets, slopes, places, strict=True)):
+        own = kept[n * share : (n + 1) * share]
+        x_gradient = _backward(layout, x, net, own, slope, into_x, place)
+        if x_gradient is not None:
+            x_gradients.append(x_gradient)
     give_back(kept)
     if not into_x:
         return None, found
-    return torch.stack(x_gradients).sum(0) if alone else x_gradients[0], found  # type: ignore[arg-type]
+    return torch.stack(x_gradients).sum(0) if alone else x_gradients[0], found
 
 
 def _backward(

@@ -82,8 +82,9 @@ def backward(
     give_back(kept)
     if slope is None or not layout.ensemble:
         return slope, sums
+    summed = slope.view(*parameters[0].shape[:2], *slope.shape[1:]).sum(1)
     POOL.give(slope)
-    return slope.view(*parameters[0].shape[:2], *slope.shape[1:]).sum(1), sums
+    return summed, sums
 
 
 def _one_by_one(x: Tensor, parameters: Sequence[Tensor]) -> bool:
