@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from rl_training.models.layout import Layout, normalise
 from rl_training.models.nodes import evaluate, relay_member
-from rl_training.models.passes import Layout, normalise
 
 NumpyFunction = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 

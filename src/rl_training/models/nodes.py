@@ -20,7 +20,8 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.autograd.graph import _engine_run_backward
 
-from rl_training.models.passes import Hidden, Layout, give_back, layer_by_layer
+from rl_training.models.layout import Layout, layer_by_layer
+from rl_training.models.passes import Hidden, give_back
 from rl_training.models.pool import POOL
 from rl_training.models.stacked_passes import backward, forward, recorded
 

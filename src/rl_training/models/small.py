@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from rl_training.models.layout import Layout
+
 if TYPE_CHECKING:
-    from rl_training.models.passes import Hidden, Layout
+    from rl_training.models.passes import Hidden
 
 threshold_backward = torch.ops.aten.threshold_backward.grad_input
 

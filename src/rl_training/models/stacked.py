@@ -14,8 +14,8 @@ from torch import Tensor
 from torch._C import _functorch
 from torch._functorch.pyfunctorch import temporarily_pop_interpreter_stack as outside_vmap
 
+from rl_training.models.layout import Layout, layer_by_layer
 from rl_training.models.nodes import by_hand, relay_by_hand, stacked
-from rl_training.models.passes import Layout, layer_by_layer
 
 __all__ = ["Stack", "outside_vmap"]
 

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from rl_training.models import passes
-from rl_training.models.passes import Hidden, Into, Layout, Net, give_back
+from rl_training.models.layout import Layout, layer_by_layer
+from rl_training.models.passes import Hidden, Into, Net, give_back
 from rl_training.models.pool import POOL
 
 LARGE = 2**19  # numbers in one seed's activation
@@ -22,8 +23,8 @@ LARGE = 2**19  # numbers in one seed's activation
 def recorded(layout: Layout, x: Tensor, parameters: Sequence[Tensor]) -> Tensor:
     """Layer by layer, in operations that autograd records."""
     if x.ndim == 2:
-        return passes.layer_by_layer(layout, x, parameters)
-    each = torch.func.vmap(lambda x, own: passes.layer_by_layer(layout, x, own))
+        return layer_by_layer(layout, x, parameters)
+    each = torch.func.vmap(lambda x, own: layer_by_layer(layout, x, own))
     return each(x, list(parameters))
 
 
