@@ -225,7 +225,7 @@ class Algorithm(nn.Module, Generic[ConfigT]):
         return self.draw(torch.rand, like)
 
     def draw(self, distribution: Callable[..., Tensor], like: Tensor) -> Tensor:
-        return distribution(like.shape, generator=self.generator, device=self.device)
+        return self.stepper.draw(self, distribution, like)
 
     @torch.no_grad()
     def act(

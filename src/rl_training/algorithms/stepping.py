@@ -24,7 +24,7 @@ TermsFunction = Callable[[Any, Batch, Noise, Any], Terms]  # of the networks and
 
 
 class Stepper(Protocol):
-    """Moves parameters; an algorithm does not know which one does."""
+    """Moves parameters, and draws the noise for it; an algorithm does not know which one does."""
 
     def minimize(
         self, algorithm: Algorithm[Any], name: str, batch: Batch, noise: Noise
@@ -35,6 +35,10 @@ class Stepper(Protocol):
     ) -> Terms: ...
 
     def track(self, algorithm: Algorithm[Any], tau: float) -> None: ...
+
+    def draw(
+        self, algorithm: Algorithm[Any], distribution: Callable[..., Tensor], like: Tensor
+    ) -> Tensor: ...
 
 
 class FusedAdam(torch.optim.Adam):
@@ -152,6 +156,11 @@ class EagerStepper:
             torch.nn.utils.clip_grad_norm_(parameters, max_norm)
         optimizer.step()
         return False
+
+    def draw(
+        self, algorithm: Algorithm[Any], distribution: Callable[..., Tensor], like: Tensor
+    ) -> Tensor:
+        return distribution(like.shape, generator=algorithm.generator, device=algorithm.device)
 
     @torch.no_grad()
     def track(self, algorithm: Algorithm[Any], tau: float) -> None:

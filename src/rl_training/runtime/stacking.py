@@ -55,7 +55,6 @@ class SeedStack:
         self._body = type(first)(first.spec, first.config, device=first.device)
         self._body.update_count = first.update_count
         self._body.stepper = self
-        self._body.draw = self._draw  # type: ignore[method-assign]
         # where the parameters of the body go, and what goes there
         names = {id(parameter): name for name, parameter in self._body.named_parameters()}
         self._slots: list[tuple[Any, str, Tensor]] = [
@@ -119,13 +118,15 @@ class SeedStack:
         with outside_vmap(), torch.no_grad():
             torch._foreach_lerp_(self._targets, self._sources, tau)
 
-    def _draw(self, distribution: Callable[..., Tensor], like: Tensor) -> Tensor:
+    def draw(
+        self, algorithm: Algorithm[Any], distribution: Callable[..., Tensor], like: Tensor
+    ) -> Tensor:
         """Every seed's draw from its own stream."""
         shape = like.shape
         with outside_vmap():
             drawn = [
-                distribution(shape, generator=algorithm.generator, device=algorithm.device)
-                for algorithm in self.algorithms
+                distribution(shape, generator=each.generator, device=each.device)
+                for each in self.algorithms
             ]
             values = torch.stack(drawn)
         return self._stack.shown(values)
