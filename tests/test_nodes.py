@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from rl_training.models import MLP, DuelingMLP, EnsembleMLP, nodes, passes, pool
 from rl_training.models.nodes import Tape
+from rl_training.models.pool import POOL
 
 CLOSE = {"rtol": 1e-6, "atol": 1e-6}
 
@@ -302,7 +303,7 @@ def test_memory_is_used_again_but_never_while_something_holds_it(alone: bool) ->
             with Tape(list(network.parameters())) as tape:
                 value = loss()
             assert_same(gradients_of(tape, value), expected, rtol=1e-5, atol=1e-6)
-            tape.recycle()
+            POOL.give(*tape.from_pool)
     assert_same(held, expected, rtol=1e-5, atol=1e-6)
 
 

@@ -116,6 +116,9 @@ class Algorithm(nn.Module, Generic[ConfigT]):
     bridge: ClassVar[type[BridgeConfig]] = BridgeConfig  # likewise: bridge_options(...)
     joint_updates: ClassVar[bool] = False  # one batch holds the rows of a whole round of updates
     follows_progress: ClassVar[bool] = False  # its losses read `online_progress`
+    # Its losses read tensors, the config and nothing else, so that their operations are always the
+    # same; a class with losses of its own says so anew.
+    repeatable: ClassVar[bool] = False
     gives_priorities: ClassVar[bool] = False  # sets `priorities` and reads the batch's weights
     actor: Any
     online_progress: float | None = None  # share of the steps gone by, once it collects
@@ -126,6 +129,8 @@ class Algorithm(nn.Module, Generic[ConfigT]):
         for base in getattr(cls, "__orig_bases__", ()):
             if get_origin(base) is Algorithm:
                 cls.config_class = get_args(base)[0]
+        if "losses" in vars(cls) and "repeatable" not in vars(cls):
+            cls.repeatable = False
         if not cls.losses:
             raise TypeError(f"{cls.__name__} has no losses: losses = {{'actor': actor_loss, ...}}")
         if not hasattr(cls, "config_class"):

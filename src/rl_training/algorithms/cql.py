@@ -203,6 +203,7 @@ class CQLAlgorithm(Algorithm[CQLConfig]):
         "actor": actor_loss,
         "temperature": temperature_loss,
     }
+    repeatable = True
     replay = replay_options(learning_starts=0)
     continuous_options = (
         frozenset(CQLConfig.model_fields)

@@ -127,6 +127,7 @@ def actor_loss(nets: CRRAlgorithm, batch: Batch, noise: Noise, config: CRRConfig
 @register("crr", regimes=("offline", "offline_to_online"), action_kinds=("continuous", "discrete"))
 class CRRAlgorithm(Algorithm[CRRConfig]):
     losses = {"critic": critic_loss, "actor": actor_loss}
+    repeatable = True
     replay = replay_options(learning_starts=0)
     bridge = bridge_options(offline_batch_ratio=None)
     continuous_options = frozenset({"n_action_samples"})

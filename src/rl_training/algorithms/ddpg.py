@@ -68,6 +68,7 @@ def actor_loss(nets: DDPGAlgorithm, batch: Batch, noise: Noise, config: DDPGConf
 @register("ddpg", regimes=("online",))
 class DDPGAlgorithm(Algorithm[DDPGConfig]):
     losses = {"critic": critic_loss, "actor": actor_loss}
+    repeatable = True
     explore = explore_with_noise
 
     def build(self, spec: ProblemSpec, config: DDPGConfig) -> None:

@@ -88,6 +88,7 @@ def critic_loss(nets: DQNAlgorithm, batch: Batch, noise: Noise, config: DQNConfi
 @register("dqn", regimes=("online",), action_kinds=("discrete",))
 class DQNAlgorithm(Algorithm[DQNConfig]):
     losses = {"critic": critic_loss}
+    repeatable = True
     gives_priorities = True
     replay = replay_options(learning_starts=100, train_frequency=4)
 

@@ -107,6 +107,7 @@ def actor_loss(nets: HERAlgorithm, batch: Batch, noise: Noise, config: HERConfig
 @register("her", regimes=("online",))
 class HERAlgorithm(Algorithm[HERConfig]):
     losses = {"critic": critic_loss, "actor": actor_loss}
+    repeatable = True
     # a cycle of the paper's code: two episodes of 50 steps, then 40 updates
     replay = replay_options(
         her=True, learning_starts=1_000, train_frequency=100, gradient_updates_per_step=40

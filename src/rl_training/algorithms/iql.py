@@ -103,6 +103,7 @@ def critic_loss(nets: IQLAlgorithm, batch: Batch, noise: Noise, config: IQLConfi
 @register("iql", regimes=("offline", "offline_to_online"), action_kinds=("continuous", "discrete"))
 class IQLAlgorithm(Algorithm[IQLConfig]):
     losses = {"value": value_loss, "actor": actor_loss, "critic": critic_loss}
+    repeatable = True
     replay = replay_options(learning_starts=0)
     bridge = bridge_options(offline_batch_ratio=None)
     normalizes_rewards = True

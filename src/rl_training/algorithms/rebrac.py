@@ -134,6 +134,7 @@ def actor_loss(nets: ReBRACAlgorithm, batch: Batch, noise: Noise, config: ReBRAC
 @register("rebrac", regimes=("offline", "offline_to_online"))
 class ReBRACAlgorithm(Algorithm[ReBRACConfig]):
     losses = {"critic": critic_loss, "actor": actor_loss}
+    repeatable = True
     follows_progress = True
     replay = replay_options(learning_starts=0)
     update_step, explore = delayed_update_step, explore_with_noise

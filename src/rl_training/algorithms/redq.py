@@ -107,6 +107,7 @@ def temperature_loss(nets: REDQAlgorithm, batch: Batch, noise: Noise, config: RE
 @register("redq", regimes=("online",))
 class REDQAlgorithm(Algorithm[REDQConfig]):
     losses = {"critic": critic_loss, "actor": actor_loss, "temperature": temperature_loss}
+    repeatable = True
     joint_updates = True
     replay = replay_options(learning_starts=5_000, gradient_updates_per_step=20)
 

@@ -106,6 +106,7 @@ def temperature_loss(nets: RLPDAlgorithm, batch: Batch, noise: Noise, config: RL
 @register("rlpd", regimes=("offline_to_online",))
 class RLPDAlgorithm(Algorithm[RLPDConfig]):
     losses = {"critic": critic_loss, "actor": actor_loss, "temperature": temperature_loss}
+    repeatable = True
     joint_updates = True
     replay = replay_options(learning_starts=5_000, gradient_updates_per_step=20)
 

@@ -127,6 +127,7 @@ def temperature_loss(nets: SACAlgorithm, batch: Batch, noise: Noise, config: SAC
 @register("sac", regimes=("online",), action_kinds=("continuous", "discrete"))
 class SACAlgorithm(Algorithm[SACConfig]):
     losses = {"critic": critic_loss, "actor": actor_loss, "temperature": temperature_loss}
+    repeatable = True
 
     def build(self, spec: ProblemSpec, config: SACConfig) -> None:
         sizes = config.hidden_sizes

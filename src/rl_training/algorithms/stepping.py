@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from rl_training.data.batch import Batch
 from rl_training.models.nodes import Tape
+from rl_training.models.pool import POOL
 
 if TYPE_CHECKING:
     from rl_training.algorithms.base import Algorithm
@@ -46,6 +47,13 @@ class FusedAdam(torch.optim.Adam):
 
     def __init__(self, parameters: Iterable[Tensor], lr: float) -> None:
         super().__init__(parameters, lr=lr, fused=True)
+        self._forget()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._forget()  # a copy has parameters of its own
+
+    def _forget(self) -> None:
         self._steps: Tensor | None = None
         self._states: tuple[list[Tensor], ...] = ()
 
@@ -120,20 +128,38 @@ def all_found(
     raise RuntimeError(f"{name}_loss does not depend on {name}'s {', '.join(unused)}")
 
 
+class Differentiated(NamedTuple):
+    """A loss: its gradient in each parameter of its network, and all of its terms, detached."""
+
+    gradients: list[Tensor]
+    terms: Terms
+    spent: Sequence[Tensor] = ()  # of the gradients, those that go back to the pool after the step
+
+    def tensors(self) -> list[Tensor]:
+        return [*self.gradients, *self.terms.values()]
+
+
 class EagerStepper:
-    """Differentiates each loss in its own network's parameters only, at once."""
+    """Differentiates each loss in its own network's parameters only, operation by operation."""
 
     def minimize(self, algorithm: Algorithm[Any], name: str, batch: Batch, noise: Noise) -> Terms:
-        parameters = algorithm.parameters_of(name)
-        with Tape(parameters) as tape:
+        gradients, terms, spent = self.differentiate(algorithm, name, batch, noise)
+        with torch.no_grad():
+            if self._step(algorithm, name, gradients):
+                POOL.give(*spent)
+        return terms
+
+    def differentiate(
+        self, algorithm: Algorithm[Any], name: str, batch: Batch, noise: Noise
+    ) -> Differentiated:
+        with Tape(algorithm.parameters_of(name)) as tape:
             terms = algorithm.losses[name](algorithm, batch, noise, algorithm.config)
         with torch.no_grad():
             gradients = all_found(algorithm, name, tape.gradients(terms[f"{name}_loss"]))
-            if self._step(algorithm, name, gradients):
-                tape.recycle()
-        return {
+        detached = {
             key: value.detach() if value.requires_grad else value for key, value in terms.items()
         }
+        return Differentiated(gradients, detached, tape.from_pool)
 
     @torch.no_grad()
     def evaluate(

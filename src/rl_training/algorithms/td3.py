@@ -63,6 +63,7 @@ def actor_loss(nets: TD3Algorithm, batch: Batch, noise: Noise, config: TD3Config
 @register("td3", regimes=("online",))
 class TD3Algorithm(Algorithm[TD3Config]):
     losses = {"critic": critic_loss, "actor": actor_loss}
+    repeatable = True
     replay = replay_options(learning_starts=25_000)
     update_step, explore = delayed_update_step, explore_with_noise
 

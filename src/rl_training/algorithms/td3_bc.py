@@ -94,6 +94,7 @@ def actor_loss(nets: TD3BCAlgorithm, batch: Batch, noise: Noise, config: TD3BCCo
 @register("td3_bc", regimes=("offline", "offline_to_online"))
 class TD3BCAlgorithm(Algorithm[TD3BCConfig]):
     losses = {"critic": critic_loss, "actor": actor_loss}
+    repeatable = True
     replay = replay_options(learning_starts=0)
     bridge = bridge_options(offline_batch_ratio=None)
     normalizes_observations = True

@@ -129,6 +129,7 @@ def temperature_loss(nets: TQCAlgorithm, batch: Batch, noise: Noise, config: TQC
 @register("tqc", regimes=("online",))
 class TQCAlgorithm(Algorithm[TQCConfig]):
     losses = {"critic": critic_loss, "actor": actor_loss, "temperature": temperature_loss}
+    repeatable = True
 
     def build(self, spec: ProblemSpec, config: TQCConfig) -> None:
         self.actor = SquashedGaussianActor(spec.obs_dim, spec.action_dim, config.hidden_sizes)

@@ -84,6 +84,19 @@ class Batch:
             parts.append(part)
         return parts
 
+    @property
+    def form(self) -> tuple[object, ...]:
+        """Equal for batches of one source that are laid out alike."""
+        return (
+            self.obs.shape,
+            self._rows is None,
+            self.next_actions is None,
+            self.discounts is None,
+            self.weights is None,
+            self.indices is None,
+            self.returns is None,
+        )
+
     def __len__(self) -> int:
         return self.rewards.shape[0]
 

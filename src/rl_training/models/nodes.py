@@ -22,7 +22,6 @@ from torch.autograd.graph import _engine_run_backward
 
 from rl_training.models.layout import Layout, layer_by_layer
 from rl_training.models.passes import Hidden, give_back
-from rl_training.models.pool import POOL
 from rl_training.models.stacked_passes import backward, forward, recorded
 
 if TYPE_CHECKING:
@@ -142,7 +141,7 @@ class Tape:
         self._positions = {id(value): position for position, value in enumerate(parameters)}
         self._records: list[_Record] = []
         self._spare: list[_Record] = []  # evaluations that have no part in the gradient so far
-        self._from_pool: list[Tensor] = []
+        self.from_pool: list[Tensor] = []  # gradients, to be given back when nobody needs them
         self._outer: Tape | None = None
 
     def __enter__(self) -> Tape:
@@ -221,11 +220,6 @@ class Tape:
         self._spare.clear()
         return gradients
 
-    def recycle(self) -> None:
-        """Call it when nobody needs the gradients any more."""
-        POOL.give(*self._from_pool)
-        self._from_pool.clear()
-
     def _add(self, gradients: list[Tensor | None], record: _Record, slope: Tensor) -> None:
         layout, x, version, parameters, kept, _ = record
         if x._version != version:
@@ -235,7 +229,7 @@ class Tape:
             position = self._positions[id(parameter)]
             before = gradients[position]
             gradients[position] = gradient if before is None else before + gradient
-        self._from_pool += own
+        self.from_pool += own
 
 
 class _Relay(torch.autograd.Function):

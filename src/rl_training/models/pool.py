@@ -7,27 +7,28 @@ else holds it; what is never given back is freed as any tensor is.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 
 MOST = 64  # of one shape; more than the passes of one loss need
 SMALL = 2**14  # numbers in a tensor up to which fresh memory costs less
 
+Free = dict[tuple[tuple[int, ...], torch.dtype], list[Tensor]]
 
-class Pool:
-    """Uninitialised tensors by shape."""
+
+class Pool(threading.local):
+    """Uninitialised tensors by shape, for one thread."""
 
     def __init__(self) -> None:
-        self._free: dict[tuple[tuple[int, ...], torch.dtype], list[Tensor]] = {}
+        self._free: Free = {}
 
     def take(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         free = self._free.get((shape, dtype))
-        if free:
-            try:
-                return free.pop()
-            except IndexError:  # another thread was quicker
-                pass
-        return torch.empty(shape, dtype=dtype)
+        return free.pop() if free else torch.empty(shape, dtype=dtype)
 
     def give(self, *tensors: Tensor) -> None:
         for tensor in tensors:
@@ -36,6 +37,15 @@ class Pool:
             free = self._free.setdefault((tensor.shape, tensor.dtype), [])
             if len(free) < MOST:
                 free.append(tensor)
+
+    @contextmanager
+    def replaced_by(self, free: Free) -> Iterator[None]:
+        """Take from and give to these, for whoever goes on using what is taken here."""
+        before, self._free = self._free, free
+        try:
+            yield
+        finally:
+            self._free = before
 
 
 POOL = Pool()

@@ -146,8 +146,9 @@ class ControlsConfig(Options):
     torch_threads: int = option(
         1, "CPU threads of PyTorch; more than one rarely helps networks of this size", ge=1, le=256
     )
-    stepper: Literal["eager", "compiled"] = option(
-        "eager", "how losses are differentiated: by hand, or by torch.compile"
+    stepper: Literal["replay", "eager", "compiled"] = option(
+        "replay",
+        "how losses are differentiated: operations once recorded, one by one, or by torch.compile",
     )
     tensorboard: bool | None = option(
         None, "write tensorboard/ event files; null = if TensorBoard is installed"

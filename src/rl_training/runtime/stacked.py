@@ -60,8 +60,8 @@ def _refuse(config: TrainConfig, seeds: Sequence[int]) -> None:
         raise ConfigError(
             f"seeds can be stacked offline, but this is {config.regime} training of {config.algo}"
         )
-    if config.groups.controls.stepper != "eager":
-        raise ConfigError("stacked seeds have a stepper of their own: set stepper: eager")
+    if config.groups.controls.stepper == "compiled":
+        raise ConfigError("stacked seeds have a stepper of their own: take stepper: compiled out")
     if config.groups.controls.eval_workers:
         raise ConfigError("stacked seeds are evaluated in their own process: set eval_workers: 0")
 

@@ -24,6 +24,7 @@ from rl_training.algorithms.stepping import (
 from rl_training.data.batch import Batch
 from rl_training.data.row_layout import RowLayout
 from rl_training.models.nodes import Tape
+from rl_training.models.pool import POOL
 from rl_training.models.stacked import Stack, outside_vmap
 
 
@@ -105,7 +106,7 @@ class SeedStack:
             total = losses.sum()  # of seeds that have nothing to do with each other
             with torch.no_grad():
                 self._step(name, all_found(self.algorithms[0], name, tape.gradients(total)))
-                tape.recycle()
+                POOL.give(*tape.from_pool)
         return {key: value.detach() for key, value in terms.items()}
 
     @torch.no_grad()

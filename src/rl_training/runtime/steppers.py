@@ -1,4 +1,4 @@
-"""Steppers to choose from: the eager one, and one that compiles each loss with its gradient."""
+"""Steppers to choose from, and the one that compiles each loss with its gradient."""
 
 from __future__ import annotations
 
@@ -11,40 +11,52 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.base import Algorithm
-from rl_training.algorithms.stepping import EagerStepper, Noise, Stepper, Terms, all_found
+from rl_training.algorithms.stepping import (
+    Differentiated,
+    EagerStepper,
+    Noise,
+    Stepper,
+    Terms,
+    all_found,
+)
 from rl_training.data.batch import Batch
 from rl_training.models.nodes import Tape
+from rl_training.runtime.replay import ReplayStepper
 
 log = logging.getLogger("rl_training")
 
-Differentiated = Callable[[Sequence[Tensor], Batch, Noise], tuple[list[Tensor], Terms]]
+Compiled = Callable[[Sequence[Tensor], Batch, Noise], tuple[list[Tensor], Terms]]
 
 
-def build_stepper(kind: Literal["eager", "compiled"]) -> Stepper:
-    return CompiledStepper() if kind == "compiled" else EagerStepper()
+StepperKind = Literal["replay", "eager", "compiled"]
 
 
-class CompiledStepper(EagerStepper):
+def build_stepper(kind: StepperKind) -> Stepper:
+    kinds = {"replay": ReplayStepper, "eager": EagerStepper, "compiled": CompiledStepper}
+    return kinds[kind]()
+
+
+class CompiledStepper(ReplayStepper):
     """`torch.compile` of each loss with its gradient; the optimizer's step and targets as ever.
 
-    A loss that cannot be compiled is minimised eagerly from its first use on, so that a run that is
-    resumed takes the same way.
+    A loss that cannot be compiled is replayed from its first use on, so that a run that is resumed
+    takes the same way.
     """
 
     def __init__(self) -> None:
-        self._compiled: dict[str, Differentiated | None] = {}  # None: eagerly
+        super().__init__()
+        self._compiled: dict[str, Compiled | None] = {}  # None: replayed
         self._has_said_so = False
 
-    def minimize(self, algorithm: Algorithm[Any], name: str, batch: Batch, noise: Noise) -> Terms:
-        found = self._differentiate(algorithm, name, batch, noise)
+    def differentiate(
+        self, algorithm: Algorithm[Any], name: str, batch: Batch, noise: Noise
+    ) -> Differentiated:
+        found = self._compiled_differentiate(algorithm, name, batch, noise)
         if found is None:
-            return super().minimize(algorithm, name, batch, noise)
-        gradients, terms = found
-        with torch.no_grad():
-            self._step(algorithm, name, gradients)
-        return terms
+            return super().differentiate(algorithm, name, batch, noise)
+        return Differentiated(*found)
 
-    def _differentiate(
+    def _compiled_differentiate(
         self, algorithm: Algorithm[Any], name: str, batch: Batch, noise: Noise
     ) -> tuple[list[Tensor], Terms] | None:
         """Gradients and terms by compiled code, or None if there is none."""
@@ -69,7 +81,7 @@ class CompiledStepper(EagerStepper):
 
     def _say(self, why: str) -> None:
         if not self._has_said_so:
-            log.warning("stepper: compiled goes on as eager: %s", why)
+            log.warning("stepper: compiled goes on as replay: %s", why)
         self._has_said_so = True
 
 
@@ -81,7 +93,7 @@ def _check(algorithm: Algorithm[Any], name: str, batch: Batch, noise: Noise) -> 
         all_found(algorithm, name, tape.gradients(terms[f"{name}_loss"]))
 
 
-def compiled(algorithm: Algorithm[Any], name: str) -> Differentiated:
+def compiled(algorithm: Algorithm[Any], name: str) -> Compiled:
     """Gradients, in the order of the network's parameters, and terms; compiled at the first call."""
     loss = _Loss(algorithm, name)
     names = [f"algorithm.{name}.{key}" for key, _ in getattr(algorithm, name).named_parameters()]

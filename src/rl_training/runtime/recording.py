@@ -1,0 +1,284 @@
+"""Operations that are seen once and then repeated: in the same order, in the same memory, by nothing else.
+
+What PyTorch's dispatcher carries out for a loss and its gradient does not change from one update to the
+next, only what the tensors hold. So all tensors of one evaluation are kept, and the operations between
+them repeated: without the functions that led to them, without a graph, without views to be made again,
+and without new memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+
+Call = Callable[[], object]
+
+# What comes out of these cannot be told from what goes in.
+_UNREPEATABLE = (
+    torch.Tag.nondeterministic_seeded,
+    torch.Tag.data_dependent_output,
+    torch.Tag.dynamic_output_shape,
+)
+# Into memory that is there these would only copy what they have made in memory of their own.
+_MADE_ANEW = frozenset({"native_layer_norm", "native_layer_norm_backward"})
+_UNFILLED = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
+
+
+class UnrepeatableError(Exception):
+    """These operations cannot be repeated; the message says why."""
+
+
+class Into(NamedTuple):
+    """A function that writes its result into the argument of this name."""
+
+    function: Callable[..., object]
+    name: str
+
+
+class Operation:
+    """One call, whose tensors are kept alive, as they are seen below autograd."""
+
+    def __init__(self, function: OpOverload, args: Any, kwargs: Any, result: Any) -> None:
+        self.function, self.args, self.kwargs, self.result = function, args, kwargs, result
+        self.name = function._schema.name.partition("::")[2]
+        inputs, outputs = list(tensors_in((args, kwargs))), list(tensors_in(result))
+        self.reads = {memory_of(tensor) for tensor in inputs}
+        self.makes = {memory_of(tensor) for tensor in outputs} - self.reads
+        self.writes: set[int] = set()
+        if function._schema.is_mutable:
+            self.writes = {memory_of(tensor) for tensor in _written(function, args, kwargs)}
+        self.into: Into | None = None
+        self.only_looks = not self.writes and not self.makes
+        if self.makes and not self.writes and not self._is_made_anew():
+            self.into = _writing_into(self)
+
+    def _is_made_anew(self) -> bool:
+        if self.name in _MADE_ANEW | _UNFILLED:
+            return True
+        # before they add up, these stretch the one number that they are given to write into
+        return self.name.endswith("_loss") and self.result.ndim == 0
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """As a context, sees all operations of this thread."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.operations: list[Operation] = []
+        self.obstacle: str | None = None  # why they cannot be repeated
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        if any(tag in _UNREPEATABLE for tag in func.tags):
+            self.obstacle = f"{func} is not the same every time"
+        if self.obstacle is None:
+            self.operations.append(Operation(func, args, kwargs, result))
+        return result
+
+
+class Program:
+    """What has been recorded, ready to `run`; `outputs` then hold the results."""
+
+    def __init__(self, recorder: Recorder, outputs: Sequence[Tensor], own: set[int]) -> None:
+        """`own` is memory that nothing else relies on; no other may be written to."""
+        if recorder.obstacle is not None:
+            raise UnrepeatableError(recorder.obstacle)
+        self._plain: dict[int, Tensor] = {}
+        self._alive: list[Any] = [recorder.operations, outputs]
+        needed = _needed(_varying(recorder.operations, own), outputs)
+        self.outputs = [self._plainly(tensor) for tensor in outputs]
+        prepared = [(operation, *self._prepared(operation)) for operation in needed]
+        self._calls = [self._call(*each) for each in prepared]
+
+    def run(self) -> None:
+        # not only without a graph: below everything that would keep one
+        with torch.inference_mode():
+            for call in self._calls:
+                call()
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def _prepared(self, operation: Operation) -> tuple[Any, Any, Any]:
+        return (
+            self._plainly(operation.args),
+            self._plainly(operation.kwargs),
+            self._plainly(operation.result),
+        )
+
+    def _plainly(self, value: Any) -> Any:
+        """The same with tensors that know of no graph, always the same one for the same tensor."""
+        if isinstance(value, Tensor):
+            if id(value) not in self._plain:
+                self._plain[id(value)] = value.detach()
+            return self._plain[id(value)]
+        if isinstance(value, list | tuple):
+            return type(value)([self._plainly(item) for item in value])
+        if isinstance(value, dict):
+            return {key: self._plainly(item) for key, item in value.items()}
+        return value
+
+    def _call(self, operation: Operation, args: Any, kwargs: Any, result: Any) -> Call:
+        if operation.writes:
+            return partial(_repeating(operation.function, kwargs), *args, **kwargs)
+        if operation.into is not None:
+            function, name = operation.into
+            return partial(function, *args, **kwargs, **{name: result})
+        return self._made_anew(operation.function, args, kwargs, result)
+
+    def _made_anew(self, function: OpOverload, args: Any, kwargs: Any, result: Any) -> Call:
+        """Whoever looks at the old result looks at the new one from then on."""
+        several = not isinstance(result, Tensor)
+        viewers = [
+            [
+                (viewer, (viewer.storage_offset(), viewer.size(), viewer.stride()))
+                for viewer in self._plain.values()
+                if memory_of(viewer) == memory_of(each)
+            ]
+            for each in (result if several else (result,))
+            if each is not None
+        ]
+
+        def call() -> None:
+            new = function(*args, **kwargs)
+            made = [each for each in new if each is not None] if several else (new,)
+            for each, group in zip(made, viewers, strict=True):
+                storage = each.untyped_storage()
+                for viewer, geometry in group:
+                    viewer.set_(storage, *geometry)
+
+        return call
+
+
+def memory_of(tensor: Tensor) -> int:
+    """Which memory it is in, as long as anything keeps that alive."""
+    return tensor.untyped_storage()._cdata
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from tensors_in(item)
+    elif isinstance(value, dict):
+        yield from tensors_in(list(value.values()))
+
+
+def _written(function: OpOverload, args: Any, kwargs: Any) -> Iterator[Tensor]:
+    """Arguments that the operation writes to, by its declaration."""
+    for position, argument in enumerate(function._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            given = args[position] if position < len(args) else kwargs.get(argument.name)
+            yield from tensors_in(given)
+
+
+def _varying(operations: Sequence[Operation], own: set[int]) -> list[Operation]:
+    """Without those that would do the same every time, or nothing."""
+    made = {memory for operation in operations for memory in operation.makes}
+    written = {memory for operation in operations for memory in operation.writes}
+    for operation in operations:
+        if not operation.writes <= made | own:
+            raise UnrepeatableError(f"{operation.function} changes a tensor that is not its own")
+    constant: set[int] = set()
+    varying = []
+    for operation in operations:
+        if operation.only_looks or operation.name in _UNFILLED:
+            continue
+        if not operation.writes and operation.reads <= constant and not operation.makes & written:
+            constant |= operation.makes
+        else:
+            varying.append(operation)
+    return varying
+
+
+def _needed(operations: Sequence[Operation], outputs: Sequence[Tensor]) -> list[Operation]:
+    """Those that have a part in the outputs."""
+    wanted = {memory_of(tensor) for tensor in outputs}
+    needed = []
+    for operation in reversed(operations):
+        if (operation.makes | operation.writes) & wanted:
+            wanted |= operation.reads
+            needed.append(operation)
+    return needed[::-1]
+
+
+def _repeating(function: OpOverload, kwargs: Any) -> Callable[..., object]:
+    """PyTorch's own binding of an operation that writes, where there is one: it costs half."""
+    name = function._schema.name.partition("::")[2]
+    if name.endswith("_") and not name.startswith("_"):
+        return getattr(torch.Tensor, name, function)
+    if "out" in kwargs:
+        return next(_bindings(name), function)
+    return function
+
+
+def _bindings(name: str) -> Iterator[Callable[..., object]]:
+    for module in (torch._C._VariableFunctions, torch._C._nn):
+        if hasattr(module, name):
+            yield getattr(module, name)
+
+
+def _writing_into(operation: Operation) -> Into | None:
+    """The same operation into memory that is there: tried out, and compared bit for bit."""
+    for candidate in _candidates(operation):
+        places = _like(operation.result)
+        before = [place.data_ptr() for place in tensors_in(places)]
+        try:
+            candidate.function(*operation.args, **operation.kwargs, **{candidate.name: places})
+        except (RuntimeError, TypeError):
+            continue
+        after = [place.data_ptr() for place in tensors_in(places)]
+        if before == after and same_bits(tensors_in(places), tensors_in(operation.result)):
+            return candidate
+    return None
+
+
+def _candidates(operation: Operation) -> Iterator[Into]:
+    if operation.name == "rsub":
+        yield Into(_subtracting_from(operation.args), "out")
+    for binding in _bindings(operation.name):
+        yield Into(binding, "out")
+    packet = operation.function.overloadpacket
+    for overload in packet.overloads():
+        function = getattr(packet, overload)
+        outs = [argument.name for argument in function._schema.arguments if argument.is_out]
+        if len(outs) == 1:
+            yield Into(function, outs[0])
+
+
+def _subtracting_from(args: Any) -> Callable[..., object]:
+    """`number - x`, which has no form of its own that writes into `out`."""
+    number = torch.as_tensor(args[1], dtype=args[0].dtype)
+
+    def subtract(x: Tensor, _: Any, alpha: Any = 1, *, out: Tensor) -> object:
+        return torch.sub(number, x, alpha=alpha, out=out)
+
+    return subtract
+
+
+def _like(result: Any) -> Any:
+    if isinstance(result, Tensor):
+        return torch.empty_strided(result.shape, result.stride(), dtype=result.dtype)
+    return tuple(_like(each) for each in result)
+
+
+def same_bits(some: Iterable[Tensor], others: Iterable[Tensor]) -> bool:
+    """Whether tensors are equal to the last bit, where NaN is equal to itself."""
+    return all(
+        one.dtype is other.dtype and torch.equal(_bits(one), _bits(other))
+        for one, other in zip(some, others, strict=True)
+    )
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    if not tensor.is_floating_point():
+        return tensor
+    return tensor.contiguous().view(torch.int64 if tensor.itemsize == 8 else torch.int32)

@@ -1,0 +1,166 @@
+"""The default stepper: sees the operations of a loss and its gradient once, and then repeats them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from rl_training.algorithms.base import Algorithm
+from rl_training.algorithms.stepping import (
+    Differentiated,
+    EagerStepper,
+    Noise,
+    Terms,
+    TermsFunction,
+)
+from rl_training.data.batch import Batch
+from rl_training.data.steady_batch import SteadyBatch
+from rl_training.models.pool import POOL, Free
+from rl_training.runtime.recording import (
+    Program,
+    Recorder,
+    UnrepeatableError,
+    memory_of,
+    same_bits,
+)
+
+log = logging.getLogger("rl_training")
+
+MOST = 16  # losses and forms of batches; whoever has more would not repeat much
+
+Evaluation = Callable[[Batch, Noise], Differentiated]
+
+
+class ReplayStepper(EagerStepper):
+    """Gives what the eager stepper gives, bit for bit, and is faster by what leads to the operations.
+
+    The first evaluation of its kind is recorded, the second is repeated and compared with one as
+    ever. Whatever cannot be repeated, or is not equal, stays eager.
+    """
+
+    def __init__(self) -> None:
+        self._replays: dict[object, Replay | None] = {}  # None: eager
+        self._free: Free = {}  # memory that they share, one after the other
+        self._place = 0  # where the parameters are
+
+    def __deepcopy__(self, memo: Any) -> ReplayStepper:
+        return type(self)()  # a copy has other networks
+
+    def differentiate(
+        self, algorithm: Algorithm[Any], name: str, batch: Batch, noise: Noise
+    ) -> Differentiated:
+        def evaluation(batch: Batch, noise: Noise) -> Differentiated:
+            return EagerStepper.differentiate(self, algorithm, name, batch, noise)
+
+        return self._evaluate(algorithm, name, evaluation, batch, noise)
+
+    def evaluate(
+        self, algorithm: Algorithm[Any], function: TermsFunction, batch: Batch, noise: Noise
+    ) -> Terms:
+        def evaluation(batch: Batch, noise: Noise) -> Differentiated:
+            return Differentiated(
+                [], EagerStepper.evaluate(self, algorithm, function, batch, noise)
+            )
+
+        return self._evaluate(algorithm, function, evaluation, batch, noise).terms
+
+    def _evaluate(
+        self,
+        algorithm: Algorithm[Any],
+        what: str | TermsFunction,
+        evaluation: Evaluation,
+        batch: Batch,
+        noise: Noise,
+    ) -> Differentiated:
+        if not _is_repeatable(algorithm):
+            return evaluation(batch, noise)
+        place = _place(algorithm)
+        if place != self._place:
+            self._replays, self._free, self._place = {}, {}, place
+        key = (what, batch.form, *[(name, value.shape) for name, value in noise.items()])
+        if key not in self._replays:
+            if len(self._replays) == MOST:
+                return evaluation(batch, noise)
+            return self._record(key, evaluation, batch, noise)
+        replay = self._replays[key]
+        if replay is None:
+            return evaluation(batch, noise)
+        return replay(batch, noise) if replay.proved else self._prove(key, evaluation, batch, noise)
+
+    def _record(
+        self, key: object, evaluation: Evaluation, batch: Batch, noise: Noise
+    ) -> Differentiated:
+        steady, drawn = SteadyBatch(batch), {name: value.clone() for name, value in noise.items()}
+        own = {memory_of(tensor) for tensors in self._free.values() for tensor in tensors}
+        with POOL.replaced_by(self._free), Recorder() as recorder:
+            found = evaluation(steady.batch, drawn)
+            POOL.give(*found.spent)  # nobody takes it before the next recording
+        self._replays[key] = None
+        try:
+            self._replays[key] = Replay(recorder, steady, drawn, found, own)
+        except UnrepeatableError as error:
+            log.debug("%s stays eager: %s", key, error)
+        return Differentiated(found.gradients, _copied(found.terms))
+
+    def _prove(
+        self, key: object, evaluation: Evaluation, batch: Batch, noise: Noise
+    ) -> Differentiated:
+        """Other data and other parameters than when it was recorded, so what was kept shows."""
+        replay = self._replays[key]
+        assert replay is not None
+        expected = evaluation(batch, noise)
+        try:
+            found = replay(batch, noise)
+            replay.proved = same_bits(found.tensors(), expected.tensors())
+        except (RuntimeError, TypeError) as error:
+            log.debug("%s stays eager: %s", key, error)
+        if not replay.proved:
+            self._replays[key] = None
+        return expected
+
+
+def _place(algorithm: Algorithm[Any]) -> int:
+    """Changes when the parameters move to other memory."""
+    return next(iter(algorithm._parameters_of.values()))[0].data_ptr()
+
+
+def _is_repeatable(algorithm: Algorithm[Any]) -> bool:
+    changes = algorithm.follows_progress and algorithm.online_progress is not None
+    return algorithm.repeatable and not changes and algorithm.device.type == "cpu"
+
+
+class Replay:
+    """A program with the batch and the noise that it reads."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        batch: SteadyBatch,
+        noise: Noise,
+        found: Differentiated,
+        own: set[int],
+    ) -> None:
+        self._batch, self._noise = batch, noise
+        self._program = Program(recorder, found.tensors(), own)
+        outputs = self._program.outputs
+        self._gradients = outputs[: len(found.gradients)]
+        self._terms = dict(zip(found.terms, outputs[len(found.gradients) :], strict=True))
+        self.proved = False
+
+    def __call__(self, batch: Batch, noise: Noise) -> Differentiated:
+        self._batch.fill(batch)
+        for name, value in noise.items():
+            self._noise[name].copy_(value)
+        self._program.run()
+        return Differentiated(self._gradients, _copied(self._terms))
+
+
+def _copied(terms: Terms) -> Terms:
+    """The next repetition writes over these."""
+    with torch.no_grad():
+        if all(value.ndim == 0 for value in terms.values()):  # in one go
+            return dict(zip(terms, torch.stack(list(terms.values())).unbind(), strict=True))
+        return {name: value.clone() for name, value in terms.items()}

@@ -1,0 +1,291 @@
+"""The default stepper repeats operations once seen, with the eager stepper's results to the last bit."""
+
+from __future__ import annotations
+
+import copy
+import gc
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from rl_training.algorithms import get_algorithm_spec
+from rl_training.algorithms.bc import BC, BCConfig
+from rl_training.algorithms.rebrac import ReBRAC
+from rl_training.models.pool import POOL
+from rl_training.runtime import replay as replay_module
+from rl_training.runtime.recording import Program, Recorder, UnrepeatableError
+from rl_training.runtime.replay import ReplayStepper
+from tests.algorithms.test_contract import SPECS, batch_of, make
+from tests.test_stepper import SPEC, make_batch
+from tests.test_steppers import KINDS, data_of
+
+
+def recorded(stepper: Any) -> list[Any]:
+    """What each loss, and each function evaluated beforehand, has come to."""
+    return list(stepper._replays.values())
+
+
+def assert_same_updates(eager: Any, replay: Any, batches: list[Any]) -> None:
+    replay.stepper = ReplayStepper()
+    for batch in batches:
+        expected, found = eager.update(batch), replay.update(batch)
+        assert list(expected) == list(found)
+        assert all(torch.equal(expected[key], found[key]) for key in expected)
+    ours, theirs = replay.training_state(), eager.training_state()
+    assert all(torch.equal(ours.tensors[key], theirs.tensors[key]) for key in theirs.tensors)
+
+
+@pytest.mark.parametrize(("name", "kind"), KINDS)
+def test_updates_are_the_eager_ones_and_repeated(name: str, kind: str) -> None:
+    eager, replay, dataset = make(name, kind), make(name, kind), data_of(kind)
+    # enough for an actor that waits; some in another size, some again
+    batches = [batch_of(dataset, seed=seed) for seed in range(6)]
+    batches += [batch_of(dataset, size=16, seed=seed) for seed in range(6)]
+    assert_same_updates(eager, replay, batches + batches[:2])
+    assert recorded(replay.stepper)
+    assert all(each is not None and each.proved for each in recorded(replay.stepper))
+
+
+LARGE: list[tuple[str, dict[str, Any]]] = [
+    ("sac", {}),
+    ("rebrac", {}),  # normalised members one by one
+    ("rebrac", {"critic_layer_norm": False}),
+    ("rlpd", {"num_critics": 3}),
+    ("cql", {"cql_target_gap": 1.0, "max_target_backup": True}),
+    ("crr", {"advantage_type": "max"}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), LARGE)
+def test_so_they_are_where_memory_is_pooled(name: str, options: dict[str, Any]) -> None:
+    spec = get_algorithm_spec(name)
+    config = spec.config(hidden_sizes=(256, 256), batch_size=128, **options)
+    eager, replay = (spec.algorithm(SPECS["continuous"], config) for _ in range(2))
+    dataset = data_of("continuous").with_next_actions()
+    batches = [batch_of(dataset, size=128, seed=seed) for seed in range(6)]
+    assert_same_updates(eager, replay, batches)
+    assert all(each is not None and each.proved for each in recorded(replay.stepper))
+
+
+def test_terms_of_earlier_updates_stay_as_they_are() -> None:
+    algorithm = make("sac")
+    algorithm.stepper = ReplayStepper()
+    kept, values = [], []
+    for seed in range(5):
+        terms = algorithm.update(batch_of(data_of("continuous"), seed=seed))
+        kept.append(terms)
+        values.append({key: value.item() for key, value in terms.items()})
+    assert [{key: value.item() for key, value in terms.items()} for terms in kept] == values
+
+
+def test_networks_that_move_to_other_memory_are_recorded_again() -> None:
+    eager, replay = make("td3_bc"), make("td3_bc")
+    batches = [batch_of(data_of("continuous"), seed=seed) for seed in range(6)]
+    assert_same_updates(eager, replay, batches)
+    for algorithm in (eager, replay):
+        for parameter in algorithm.parameters():
+            parameter.data = parameter.data.clone() + 0.01
+    stepper = replay.stepper
+    for batch in batches:
+        eager.update(batch), replay.update(batch)
+    assert replay.stepper is stepper
+    assert all(
+        torch.equal(a, b) for a, b in zip(eager.parameters(), replay.parameters(), strict=True)
+    )
+
+
+def test_a_copy_of_a_learner_repeats_nothing_of_the_original() -> None:
+    original = make("td3_bc")
+    original.stepper = ReplayStepper()
+    batches = [batch_of(data_of("continuous"), seed=seed) for seed in range(8)]
+    for batch in batches[:4]:
+        original.update(batch)
+    other = copy.deepcopy(original)
+    before = [value.clone() for value in original.parameters()]
+    for batch in batches[4:]:
+        other.update(batch)
+    assert all(torch.equal(a, b) for a, b in zip(before, original.parameters(), strict=True))
+    assert not any(
+        torch.equal(a, b) for a, b in zip(before, other.actor.parameters(), strict=False)
+    )
+
+
+def test_it_follows_progress_online() -> None:
+    eager, replay = make("rebrac"), make("rebrac")
+    assert ReBRAC.follows_progress
+    replay.stepper = ReplayStepper()
+    for seed in range(6):
+        for algorithm in (eager, replay):
+            algorithm.online_progress = seed / 6
+            algorithm.update(batch_of(data_of("continuous"), seed=seed))
+    assert recorded(replay.stepper) == []
+    assert all(
+        torch.equal(a, b) for a, b in zip(eager.parameters(), replay.parameters(), strict=True)
+    )
+
+
+def test_updates_keep_no_tensor() -> None:
+    algorithm = BC(SPEC, BCConfig(hidden_sizes=(4096, 8)))
+    algorithm.stepper = ReplayStepper()
+
+    def alive() -> int:
+        return sum(isinstance(value, Tensor) for value in gc.get_objects())
+
+    for seed in range(3):
+        algorithm.update(make_batch(seed))
+    batch = make_batch(3)
+    gc.collect()
+    gc.disable()  # so that a cycle would show, too
+    try:
+        before = alive()
+        for _ in range(50):
+            algorithm.update(batch)
+        assert alive() == before
+    finally:
+        gc.enable()
+
+
+def test_with_many_forms_of_batches_some_stay_eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay_module, "MOST", 3)
+    eager, replay, dataset = make("bc"), make("bc"), data_of("continuous")
+    sizes = [batch_of(dataset, size=size, seed=size) for size in (4, 5, 6, 7, 8)]
+    assert_same_updates(eager, replay, sizes * 3)
+    assert len(recorded(replay.stepper)) == 3
+
+
+# -- what must not be repeated --------------------------------------------------------------------
+
+
+def biased(nets: Any, batch: Any, change: Any) -> dict[str, Tensor]:
+    loss = (nets.actor(batch.obs) - batch.actions).square().mean()
+    return {"actor_loss": change(nets, batch, loss)}
+
+
+def seen_anew(nets: Any, batch: Any, loss: Tensor) -> Tensor:
+    nets.seen = getattr(nets, "seen", torch.zeros(())) + 1  # a tensor, but another one each time
+    return loss * nets.seen
+
+
+STRANGE = {
+    "random": lambda nets, batch, loss: loss * torch.rand(()),
+    "read": lambda nets, batch, loss: loss * float(batch.rewards.sum().cos()),
+    "read by numpy": lambda nets, batch, loss: loss * float(batch.obs.numpy().sum()),
+    "of a size that depends on data": lambda nets, batch, loss: (
+        loss + nets.actor(batch.obs)[batch.obs[:, 0] > 0].sum()
+    ),
+    "a state that is exchanged": seen_anew,
+    "a state that is changed in place": lambda nets, batch, loss: loss * nets.count.add_(1),
+}
+
+
+@pytest.mark.parametrize("what", STRANGE)
+def test_what_cannot_be_repeated_stays_eager(what: str) -> None:
+    class Strange(BC):
+        losses = {"actor": lambda nets, batch, *_: biased(nets, batch, STRANGE[what])}
+        repeatable = True
+
+    def updated(stepper: Any) -> list[Tensor]:
+        algorithm = Strange(SPEC, BCConfig(hidden_sizes=(8,)))
+        algorithm.count = torch.zeros(())
+        if stepper is not None:
+            algorithm.stepper = stepper
+        torch.manual_seed(0)
+        for seed in range(6):
+            algorithm.update(make_batch(seed))
+        return list(algorithm.parameters())
+
+    stepper = ReplayStepper()
+    assert all(map(torch.equal, updated(None), updated(stepper)))
+    assert recorded(stepper) == [None]
+
+
+def test_losses_of_others_are_repeated_only_if_they_say_so() -> None:
+    class Own(BC):
+        losses = {"actor": BC.losses["actor"]}
+
+    class Sure(Own):
+        repeatable = True
+
+    assert BC.repeatable
+    assert not Own.repeatable
+    for algorithm_class in (Own, Sure):
+        algorithm = algorithm_class(SPEC, BCConfig(hidden_sizes=(8,)))
+        algorithm.stepper = ReplayStepper()
+        for seed in range(3):
+            algorithm.update(make_batch(seed))
+        assert len(recorded(algorithm.stepper)) == int(algorithm_class is Sure)
+
+
+def test_an_error_of_a_loss_is_its_own() -> None:
+    class Half(BC):
+        losses = {
+            "actor": lambda nets, batch, noise, config: {
+                "actor_loss": nets.actor.net.layers[0](batch.obs).mean()
+            }
+        }
+        repeatable = True
+
+    algorithm = Half(SPEC, BCConfig(hidden_sizes=(8,)))
+    algorithm.stepper = ReplayStepper()
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="actor_loss does not depend on"):
+            algorithm.update(make_batch(0))
+
+
+# -- programs -------------------------------------------------------------------------------------
+
+
+def program_of(function: Any, *inputs: Tensor) -> tuple[Program, list[Tensor]]:
+    with Recorder() as recorder:
+        outputs = function(*inputs)
+    return Program(recorder, outputs, set()), outputs
+
+
+def test_a_program_does_only_what_its_outputs_need() -> None:
+    def function(x: Tensor) -> list[Tensor]:
+        constant = torch.full((3,), 2.0).exp()  # always the same
+        unused = x.sin()
+        unused.add_(1)
+        y = (x.t().t() * constant).view(1, 3)  # one operation and several views
+        return [y.relu_()]
+
+    x = torch.tensor([1.0, -1.0, 2.0])
+    program, (y,) = program_of(function, x)
+    assert len(program) == 2
+    x.copy_(torch.tensor([-3.0, 0.5, 1.0]))
+    program.run()
+    assert torch.equal(program.outputs[0], function(x)[0])
+    assert program.outputs[0].data_ptr() == y.data_ptr()
+
+
+def test_views_follow_results_that_are_made_anew() -> None:
+    scale, shift = torch.rand(4), torch.rand(4)
+
+    def function(x: Tensor) -> list[Tensor]:
+        normal, mean, deviation = torch.native_layer_norm(x, (4,), scale, shift, 1e-5)
+        return [normal.t()[1:] @ normal, normal[0].relu_(), mean, deviation]
+
+    x = torch.rand(5, 4)
+    program, _ = program_of(function, x)
+    x.copy_(torch.rand(5, 4))
+    program.run()
+    assert all(map(torch.equal, program.outputs, function(x)))
+
+
+def test_nothing_but_its_own_memory_is_written_to() -> None:
+    outside = torch.zeros(2)
+    with pytest.raises(UnrepeatableError, match="not its own"):
+        program_of(lambda x: [outside.add_(x)], torch.ones(2))
+
+
+def test_memory_of_a_recording_is_not_handed_out_to_others() -> None:
+    shape = (1000, 100)
+    POOL.give(torch.empty(shape))
+    own: Any = {}
+    with POOL.replaced_by(own):
+        taken = POOL.take(shape, torch.float32)
+        POOL.give(taken)
+    assert POOL.take(shape, torch.float32) is not taken
+    assert own[shape, torch.float32] == [taken]
