@@ -240,7 +240,7 @@ def test_an_error_of_a_loss_is_its_own() -> None:
 def program_of(function: Any, *inputs: Tensor) -> tuple[Program, list[Tensor]]:
     with Recorder() as recorder:
         outputs = function(*inputs)
-    return Program(recorder, outputs, set()), outputs
+    return Program(recorder, outputs), outputs
 
 
 def test_a_program_does_only_what_its_outputs_need() -> None:
@@ -258,6 +258,21 @@ def test_a_program_does_only_what_its_outputs_need() -> None:
     program.run()
     assert torch.equal(program.outputs[0], function(x)[0])
     assert program.outputs[0].data_ptr() == y.data_ptr()
+
+
+def test_numbers_are_gathered_in_one_tensor() -> None:
+    def function(x: Tensor) -> list[Tensor]:
+        total = x.sum()
+        return [total, torch.ones(()), total, total.view(1)[0], (total.expand(3) * x).mean(), x[0]]
+
+    x = torch.rand(3)
+    with Recorder() as recorder:
+        outputs = function(x)
+    program = Program(recorder, [], outputs)
+    for _ in range(2):
+        x.copy_(torch.rand(3))
+        program.run()
+        assert torch.equal(program.numbers, torch.stack(function(x)))
 
 
 def test_views_follow_results_that_are_made_anew() -> None:

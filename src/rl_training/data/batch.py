@@ -10,7 +10,7 @@ from torch import Tensor
 from rl_training.data.row_layout import RowLayout
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False, repr=False)
 class Batch:
     """B transitions. Only `terminations` stop bootstrapping; truncations are not needed here."""
 

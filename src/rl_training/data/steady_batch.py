@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
+from weakref import ref
 
 import torch
 from torch import Tensor
@@ -27,10 +29,17 @@ class SteadyBatch:
         place = own.pop("_rows", None)
         self.batch = Batch(**own)
         object.__setattr__(self.batch, "_rows", place)
+        self._source: Callable[[], Batch | None] = lambda: None
+        self._version = 0
         self.fill(model)
 
     def fill(self, batch: Batch) -> None:
-        """Take over what another batch of the same form holds."""
+        """Take over what another batch of the same form holds, unless that is here already."""
+        rows = batch._rows
+        if rows is not None:
+            if self._source() is batch and self._version == rows._version:
+                return
+            self._source, self._version = ref(batch), rows._version
         for name in self._copied:
             getattr(self.batch, name).copy_(getattr(batch, name))
 

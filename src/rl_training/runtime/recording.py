@@ -8,7 +8,7 @@ and without new memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -27,6 +27,10 @@ _UNREPEATABLE = (
 )
 # Into memory that is there these would only copy what they have made in memory of their own.
 _MADE_ANEW = frozenset({"native_layer_norm", "native_layer_norm_backward"})
+# What these fill memory with does not depend on what the tensors hold that they take a shape from.
+_FILLED_BY_SHAPE = frozenset(
+    {"ones_like", "zeros_like", "full_like", "new_zeros", "new_ones", "new_full"}
+)
 _UNFILLED = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
 
 
@@ -84,18 +88,46 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class Program:
-    """What has been recorded, ready to `run`; `outputs` then hold the results."""
+    """What has been recorded, ready to `run`; `outputs` and `numbers` then hold the results."""
 
-    def __init__(self, recorder: Recorder, outputs: Sequence[Tensor], own: set[int]) -> None:
-        """`own` is memory that nothing else relies on; no other may be written to."""
+    def __init__(
+        self,
+        recorder: Recorder,
+        outputs: Sequence[Tensor],
+        numbers: Sequence[Tensor] = (),
+        own: Set[int] = frozenset(),
+    ) -> None:
+        """`numbers` are further outputs, of one number each, that are wanted in one tensor.
+
+        `own` is memory that nothing else relies on; no other may be written to.
+        """
         if recorder.obstacle is not None:
             raise UnrepeatableError(recorder.obstacle)
         self._plain: dict[int, Tensor] = {}
-        self._alive: list[Any] = [recorder.operations, outputs]
-        needed = _needed(_varying(recorder.operations, own), outputs)
+        self._alive: list[Any] = [recorder.operations, outputs, numbers]
+        needed = _needed(_varying(recorder.operations, own), [*outputs, *numbers])
         self.outputs = [self._plainly(tensor) for tensor in outputs]
+        singles = [self._plainly(tensor) for tensor in numbers]
         prepared = [(operation, *self._prepared(operation)) for operation in needed]
         self._calls = [self._call(*each) for each in prepared]
+        self.numbers = torch.zeros(len(numbers))
+        into_place = {m for each in needed if each.into is not None for m in each.makes}
+        for place, single in zip(self.numbers, singles, strict=True):
+            self._put(single, place, into_place)
+
+    def _put(self, single: Tensor, place: Tensor, into_place: set[int]) -> None:
+        """Have it written to this place at once, if it is one of memory of its own, or copied."""
+        place.copy_(single)
+        memory = memory_of(single)
+        if memory not in into_place:
+            self._calls.append(partial(torch.Tensor.copy_, place, single))
+            return
+        into_place.discard(memory)  # it may be there twice
+        for viewer in self._plain.values():
+            if memory_of(viewer) == memory:
+                viewer.set_(
+                    place.untyped_storage(), place.storage_offset(), viewer.size(), viewer.stride()
+                )
 
     def run(self) -> None:
         # not only without a graph: below everything that would keep one
@@ -180,7 +212,7 @@ def _written(function: OpOverload, args: Any, kwargs: Any) -> Iterator[Tensor]:
             yield from tensors_in(given)
 
 
-def _varying(operations: Sequence[Operation], own: set[int]) -> list[Operation]:
+def _varying(operations: Sequence[Operation], own: Set[int]) -> list[Operation]:
     """Without those that would do the same every time, or nothing."""
     made = {memory for operation in operations for memory in operation.makes}
     written = {memory for operation in operations for memory in operation.writes}
@@ -192,7 +224,8 @@ def _varying(operations: Sequence[Operation], own: set[int]) -> list[Operation]:
     for operation in operations:
         if operation.only_looks or operation.name in _UNFILLED:
             continue
-        if not operation.writes and operation.reads <= constant and not operation.makes & written:
+        fixed = operation.reads <= constant or operation.name in _FILLED_BY_SHAPE
+        if fixed and not operation.writes and not operation.makes & written:
             constant |= operation.makes
         else:
             varying.append(operation)

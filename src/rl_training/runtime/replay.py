@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm
 from rl_training.algorithms.stepping import (
@@ -43,6 +44,7 @@ class ReplayStepper(EagerStepper):
 
     def __init__(self) -> None:
         self._replays: dict[object, Replay | None] = {}  # None: eager
+        self._batches: dict[object, SteadyBatch] = {}
         self._free: Free = {}  # memory that they share, one after the other
         self._place = 0  # where the parameters are
 
@@ -79,7 +81,7 @@ class ReplayStepper(EagerStepper):
             return evaluation(batch, noise)
         place = _place(algorithm)
         if place != self._place:
-            self._replays, self._free, self._place = {}, {}, place
+            self._replays, self._batches, self._free, self._place = {}, {}, {}, place
         key = (what, batch.form, *[(name, value.shape) for name, value in noise.items()])
         if key not in self._replays:
             if len(self._replays) == MOST:
@@ -93,7 +95,10 @@ class ReplayStepper(EagerStepper):
     def _record(
         self, key: object, evaluation: Evaluation, batch: Batch, noise: Noise
     ) -> Differentiated:
-        steady, drawn = SteadyBatch(batch), {name: value.clone() for name, value in noise.items()}
+        if batch.form not in self._batches:
+            self._batches[batch.form] = SteadyBatch(batch)
+        steady, drawn = self._batches[batch.form], {k: v.clone() for k, v in noise.items()}
+        steady.fill(batch)
         own = {memory_of(tensor) for tensors in self._free.values() for tensor in tensors}
         with POOL.replaced_by(self._free), Recorder() as recorder:
             found = evaluation(steady.batch, drawn)
@@ -103,7 +108,7 @@ class ReplayStepper(EagerStepper):
             self._replays[key] = Replay(recorder, steady, drawn, found, own)
         except UnrepeatableError as error:
             log.debug("%s stays eager: %s", key, error)
-        return Differentiated(found.gradients, _copied(found.terms))
+        return Differentiated(found.gradients, {k: v.clone() for k, v in found.terms.items()})
 
     def _prove(
         self, key: object, evaluation: Evaluation, batch: Batch, noise: Noise
@@ -144,10 +149,16 @@ class Replay:
         own: set[int],
     ) -> None:
         self._batch, self._noise = batch, noise
-        self._program = Program(recorder, found.tensors(), own)
-        outputs = self._program.outputs
-        self._gradients = outputs[: len(found.gradients)]
-        self._terms = dict(zip(found.terms, outputs[len(found.gradients) :], strict=True))
+        self._names = list(found.terms)
+        self._numbers = [name for name, value in found.terms.items() if _is_number(value)]
+        self._others = [name for name in self._names if name not in self._numbers]
+        self._program = Program(
+            recorder,
+            [*found.gradients, *(found.terms[name] for name in self._others)],
+            [found.terms[name] for name in self._numbers],
+            own,
+        )
+        self._gradients = self._program.outputs[: len(found.gradients)]
         self.proved = False
 
     def __call__(self, batch: Batch, noise: Noise) -> Differentiated:
@@ -155,12 +166,17 @@ class Replay:
         for name, value in noise.items():
             self._noise[name].copy_(value)
         self._program.run()
-        return Differentiated(self._gradients, _copied(self._terms))
+        return Differentiated(self._gradients, self._terms())
+
+    def _terms(self) -> Terms:
+        """Copies, as the next repetition writes over what is here."""
+        terms = dict(zip(self._numbers, self._program.numbers.clone().unbind(), strict=True))
+        if not self._others:
+            return terms
+        others = self._program.outputs[len(self._gradients) :]
+        terms |= {name: value.clone() for name, value in zip(self._others, others, strict=True)}
+        return {name: terms[name] for name in self._names}
 
 
-def _copied(terms: Terms) -> Terms:
-    """The next repetition writes over these."""
-    with torch.no_grad():
-        if all(value.ndim == 0 for value in terms.values()):  # in one go
-            return dict(zip(terms, torch.stack(list(terms.values())).unbind(), strict=True))
-        return {name: value.clone() for name, value in terms.items()}
+def _is_number(value: Tensor) -> bool:
+    return value.ndim == 0 and value.dtype is torch.float32
