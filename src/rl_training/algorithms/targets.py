@@ -43,9 +43,8 @@ def smooth_actions(
 
 def ensemble_mse(q_values: Tensor, target_q: Tensor) -> Tensor:
     """Sum over critics of the batch-mean squared error; q (critics, batch), target (batch,)."""
-    # one operation instead of four, which small networks feel
-    total = F.mse_loss(q_values, target_q.expand_as(q_values), reduction="sum")
-    return total / target_q.shape[-1]
+    errors = F.mse_loss(q_values, target_q.expand_as(q_values), reduction="none")
+    return errors.sum((-2, -1)) / target_q.shape[-1]
 
 
 def critic_terms(q_values: Tensor, target_q: Tensor) -> dict[str, Tensor]:

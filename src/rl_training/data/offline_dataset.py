@@ -25,6 +25,7 @@ from rl_training.data.field_source import ArraySource
 from rl_training.data.packing import PackedRows, pack
 from rl_training.data.returns import returns_to_go
 from rl_training.data.row_view import Affine, RewardTransform, RowView
+from rl_training.data.spare_batches import SpareBatches, on_cpu
 from rl_training.data.view_arguments import (
     Numbers,
     ordered,
@@ -85,8 +86,16 @@ class TransitionDataset(DatasetFields):
         *,
         generator: torch.Generator | None,
         device: torch.device | str | None = None,
+        spare: SpareBatches | None = None,
     ) -> Batch:
-        """A batch drawn with replacement; the generator is on the CPU, as the data is."""
+        """A batch drawn with replacement; the generator is on the CPU, as the data is.
+
+        It may be one of `spare`, which is used again when nobody holds it any more.
+        """
+        rows = self._view.plain_rows
+        if spare is not None and rows is not None and on_cpu(device):
+            place = spare.get(batch_size)
+            return place.fill(rows, len(rows), generator, self._view.transform_)
         return self._batch(self._view.draw(batch_size, generator), device)
 
     def gather(self, indices: Any, device: torch.device | str | None = None) -> Batch:

@@ -19,7 +19,7 @@ from rl_training.config import CheckpointError, DatasetError
 from rl_training.data.batch import Batch
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.row_layout import RowLayout
-from rl_training.data.spare_batches import SpareBatches
+from rl_training.data.spare_batches import SpareBatches, on_cpu
 
 Rows = NDArray[np.float32]
 
@@ -163,7 +163,7 @@ class ReplayBuffer:
         device: torch.device | str | None = None,
     ) -> Batch:
         """A batch drawn uniformly with replacement; the generator is on the CPU, as the rows are."""
-        if self.n_step == 1 and (device is None or torch.device(device).type == "cpu"):
+        if self.n_step == 1 and on_cpu(device):
             return self._spare.get(batch_size).fill(self._written[0], self._size, generator)
         return self.gather(self.draw(batch_size, generator), device)
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rl_training.data.episode_flags import Ends
@@ -144,6 +145,19 @@ class RowView:
             rows = torch.cat(
                 [rows, actions.index_select(0, where + valid), valid.float().unsqueeze(1)], 1
             )
+        self.transform_(rows)
+        return rows
+
+    @cached_property
+    def plain_rows(self) -> NDArray[np.float32] | None:
+        """The storage, if every batch is rows of it, all equally likely, and nothing beside them."""
+        if self.layout.has_next_actions:
+            return None
+        others = (self.index, self.shares, self.returns)
+        return self.packed.rows.numpy() if all(other is None for other in others) else None
+
+    def transform_(self, rows: Tensor) -> None:
+        """What this view makes of rows of its layout, in place."""
         if self._folded is not None:
             scale, offset = self._folded
             torch.addcmul(offset, rows, scale, out=rows)
@@ -153,7 +167,6 @@ class RowView:
                 rows[:, self.layout.next_actions].clamp_(*self._limits)
         for transform in self.reward_transforms:
             transform.apply_(rows[:, self.layout.reward])
-        return rows
 
     @cached_property
     def _folded(self) -> tuple[Tensor, Tensor] | None:

@@ -6,16 +6,22 @@ To fill a batch that is there costs a tenth of making one: most of the time goes
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.autograd.graph import increment_version
 
 from rl_training.data.batch import Batch
 from rl_training.data.row_layout import RowLayout
 
 KEPT = 2  # while one is learned from, the next is drawn
+
+
+def on_cpu(device: torch.device | str | None) -> bool:
+    return device is None or torch.device(device).type == "cpu"
 
 
 class SpareBatch:
@@ -48,15 +54,22 @@ class SpareBatch:
         return self._counts() == self._when_free
 
     def fill(
-        self, rows: NDArray[np.float32], count: int, generator: torch.Generator | None
+        self,
+        rows: NDArray[np.float32],
+        count: int,
+        generator: torch.Generator | None,
+        transform_: Callable[[Tensor], None] | None = None,
     ) -> Batch:
-        """Draw from the first `count` rows, uniformly with replacement.
+        """Draw from the first `count` rows, uniformly with replacement, and transform what is drawn.
 
         Should a graph hold the batch unnoticed, going back through it is an error and not wrong.
         """
         self._places.random_(count, generator=generator)
         # nothing is out of bounds to be clipped; without the word numpy takes a detour
         rows.take(self._where, 0, self._rows, "clip")
+        if transform_ is not None:
+            assert self.batch._rows is not None
+            transform_(self.batch._rows)
         if self._choices is not None:
             self._choices[:] = self._column
             increment_version(self.batch.actions)

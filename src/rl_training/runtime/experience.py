@@ -13,6 +13,7 @@ from rl_training.algorithms.base import TrainingState
 from rl_training.data.batch import Batch
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.row_layout import RowLayout
+from rl_training.data.spare_batches import SpareBatches
 
 if TYPE_CHECKING:
     from rl_training.runtime.trainer import TrainerState
@@ -70,9 +71,12 @@ class Offline:
         self.device = device
         self.generator = torch.Generator()
         self.generator.manual_seed(seed)
+        self._spare = SpareBatches(dataset.layout)
 
     def __next__(self) -> Batch:
-        return self.dataset.sample(self.batch_size, generator=self.generator, device=self.device)
+        return self.dataset.sample(
+            self.batch_size, generator=self.generator, device=self.device, spare=self._spare
+        )
 
     def draw(self) -> Tensor:
         """Where the rows of the next batch are."""
