@@ -52,13 +52,12 @@ class DQNConfig(AlgorithmConfig):
 
 def dqn_critic_loss(*, q_values: Tensor, target_q: Tensor, weights: Tensor | None = None) -> Terms:
     """All (batch,)."""
-    if weights is None:
-        loss = F.smooth_l1_loss(q_values, target_q)
-    else:
-        loss = (weights * F.smooth_l1_loss(q_values, target_q, reduction="none")).mean(-1)
+    errors = F.smooth_l1_loss(q_values, target_q, reduction="none")
+    if weights is not None:
+        errors = weights * errors
     seen = q_values.detach()
     return {
-        "critic_loss": loss,
+        "critic_loss": errors.mean(-1),
         "q_mean": seen.mean(-1),
         "q_max": seen.amax(-1),
         "target_q_mean": target_q.mean(-1),

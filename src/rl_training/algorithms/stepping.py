@@ -5,7 +5,6 @@ An algorithm does not know which stepper runs, so that one source of losses serv
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -107,13 +106,12 @@ class FusedAdam(torch.optim.Adam):
 def _excess(gradients: list[Tensor], max_norm: float) -> Tensor | None:
     """By how much the norm of all gradients together is too large; None or 1 if it is not.
 
-    On a CPU plain numbers cost less than tensors; on a GPU nobody waits to know them.
+    On a CPU a plain number costs less than a tensor; on a GPU nobody waits to know it.
     """
-    norms = torch._foreach_norm(gradients)
-    if norms[0].is_cpu:
-        excess = math.hypot(*(norm.item() for norm in norms)) / max_norm
-        return torch.tensor(excess, dtype=norms[0].dtype) if excess > 1 else None
-    norm = torch.linalg.vector_norm(torch.stack(norms))
+    norm = torch.linalg.vector_norm(torch.cat([gradient.view(-1) for gradient in gradients]))
+    if norm.is_cpu:
+        excess = norm.item() / max_norm
+        return torch.tensor(excess, dtype=norm.dtype) if excess > 1 else None
     return (norm / max_norm).clamp_min_(1.0)
 
 

@@ -29,9 +29,13 @@ class SteadyBatch:
         place = own.pop("_rows", None)
         self.batch = Batch(**own)
         object.__setattr__(self.batch, "_rows", place)
+        self._form = model.form
         self._source: Callable[[], Batch | None] = lambda: None
         self._version = 0
         self.fill(model)
+
+    def fits(self, batch: Batch) -> bool:
+        return self._source() is batch or self._form == batch.form
 
     def fill(self, batch: Batch) -> None:
         """Take over what another batch of the same form holds, unless that is here already."""

@@ -32,6 +32,7 @@ log = logging.getLogger("rl_training")
 
 MOST = 16  # losses and forms of batches; whoever has more would not repeat much
 
+What = str | TermsFunction  # a loss by its network, or a function that is evaluated beforehand
 Evaluation = Callable[[Batch, Noise], Differentiated]
 
 
@@ -43,10 +44,15 @@ class ReplayStepper(EagerStepper):
     """
 
     def __init__(self) -> None:
+        self._begin(0)
+
+    def _begin(self, place: int) -> None:
+        """With nothing recorded yet of parameters that are at this place in memory."""
+        self._place = place
         self._replays: dict[object, Replay | None] = {}  # None: eager
+        self._last: dict[What, Replay] = {}  # the one that served last
         self._batches: dict[object, SteadyBatch] = {}
         self._free: Free = {}  # memory that they share, one after the other
-        self._place = 0  # where the parameters are
 
     def __deepcopy__(self, memo: Any) -> ReplayStepper:
         return type(self)()  # a copy has other networks
@@ -54,6 +60,10 @@ class ReplayStepper(EagerStepper):
     def differentiate(
         self, algorithm: Algorithm[Any], name: str, batch: Batch, noise: Noise
     ) -> Differentiated:
+        replay = self._last.get(name)
+        if replay is not None and replay.serves(algorithm, batch, noise):
+            return replay(batch, noise)
+
         def evaluation(batch: Batch, noise: Noise) -> Differentiated:
             return EagerStepper.differentiate(self, algorithm, name, batch, noise)
 
@@ -62,6 +72,10 @@ class ReplayStepper(EagerStepper):
     def evaluate(
         self, algorithm: Algorithm[Any], function: TermsFunction, batch: Batch, noise: Noise
     ) -> Terms:
+        replay = self._last.get(function)
+        if replay is not None and replay.serves(algorithm, batch, noise):
+            return replay(batch, noise).terms
+
         def evaluation(batch: Batch, noise: Noise) -> Differentiated:
             return Differentiated(
                 [], EagerStepper.evaluate(self, algorithm, function, batch, noise)
@@ -72,28 +86,31 @@ class ReplayStepper(EagerStepper):
     def _evaluate(
         self,
         algorithm: Algorithm[Any],
-        what: str | TermsFunction,
+        what: What,
         evaluation: Evaluation,
         batch: Batch,
         noise: Noise,
     ) -> Differentiated:
         if not _is_repeatable(algorithm):
             return evaluation(batch, noise)
-        place = _place(algorithm)
-        if place != self._place:
-            self._replays, self._batches, self._free, self._place = {}, {}, {}, place
+        anchor = next(iter(algorithm.parameters()))
+        if anchor.data_ptr() != self._place:
+            self._begin(anchor.data_ptr())
         key = (what, batch.form, *[(name, value.shape) for name, value in noise.items()])
         if key not in self._replays:
             if len(self._replays) == MOST:
                 return evaluation(batch, noise)
-            return self._record(key, evaluation, batch, noise)
+            return self._record(key, evaluation, batch, noise, anchor)
         replay = self._replays[key]
         if replay is None:
             return evaluation(batch, noise)
-        return replay(batch, noise) if replay.proved else self._prove(key, evaluation, batch, noise)
+        if not replay.proved:
+            return self._prove(key, evaluation, batch, noise)
+        self._last[what] = replay
+        return replay(batch, noise)
 
     def _record(
-        self, key: object, evaluation: Evaluation, batch: Batch, noise: Noise
+        self, key: object, evaluation: Evaluation, batch: Batch, noise: Noise, anchor: Tensor
     ) -> Differentiated:
         if batch.form not in self._batches:
             self._batches[batch.form] = SteadyBatch(batch)
@@ -105,7 +122,7 @@ class ReplayStepper(EagerStepper):
             POOL.give(*found.spent)  # nobody takes it before the next recording
         self._replays[key] = None
         try:
-            self._replays[key] = Replay(recorder, steady, drawn, found, own)
+            self._replays[key] = Replay(recorder, steady, drawn, found, own, anchor)
         except UnrepeatableError as error:
             log.debug("%s stays eager: %s", key, error)
         return Differentiated(found.gradients, {k: v.clone() for k, v in found.terms.items()})
@@ -127,11 +144,6 @@ class ReplayStepper(EagerStepper):
         return expected
 
 
-def _place(algorithm: Algorithm[Any]) -> int:
-    """Changes when the parameters move to other memory."""
-    return next(iter(algorithm._parameters_of.values()))[0].data_ptr()
-
-
 def _is_repeatable(algorithm: Algorithm[Any]) -> bool:
     changes = algorithm.follows_progress and algorithm.online_progress is not None
     return algorithm.repeatable and not changes and algorithm.device.type == "cpu"
@@ -147,7 +159,10 @@ class Replay:
         noise: Noise,
         found: Differentiated,
         own: set[int],
+        anchor: Tensor,
     ) -> None:
+        """`anchor` is a parameter: when it moves to other memory, all is to be recorded anew."""
+        self._anchor, self._place = anchor, anchor.data_ptr()
         self._batch, self._noise = batch, noise
         self._names = list(found.terms)
         self._numbers = [name for name, value in found.terms.items() if _is_number(value)]
@@ -160,6 +175,15 @@ class Replay:
         )
         self._gradients = self._program.outputs[: len(found.gradients)]
         self.proved = False
+
+    def serves(self, algorithm: Algorithm[Any], batch: Batch, noise: Noise) -> bool:
+        """Whether what was recorded is what is asked for."""
+        if not _is_repeatable(algorithm) or self._anchor.data_ptr() != self._place:
+            return False
+        if len(noise) != len(self._noise) or not self._batch.fits(batch):
+            return False
+        own = self._noise
+        return all(name in own and own[name].shape == noise[name].shape for name in noise)
 
     def __call__(self, batch: Batch, noise: Noise) -> Differentiated:
         self._batch.fill(batch)
