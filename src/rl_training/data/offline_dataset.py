@@ -92,10 +92,8 @@ class TransitionDataset(DatasetFields):
 
         It may be one of `spare`, which is used again when nobody holds it any more.
         """
-        rows = self._view.plain_rows
-        if spare is not None and rows is not None and on_cpu(device):
-            place = spare.get(batch_size)
-            return place.fill(rows, len(rows), generator, self._view.transform_)
+        if spare is not None and self._view.is_plain and on_cpu(device):
+            return spare.get(batch_size).fill(len(self), generator, self._view.write_rows)
         return self._batch(self._view.draw(batch_size, generator), device)
 
     def gather(self, indices: Any, device: torch.device | str | None = None) -> Batch:

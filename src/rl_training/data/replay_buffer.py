@@ -164,7 +164,7 @@ class ReplayBuffer:
     ) -> Batch:
         """A batch drawn uniformly with replacement; the generator is on the CPU, as the rows are."""
         if self.n_step == 1 and on_cpu(device):
-            return self._spare.get(batch_size).fill(self._written[0], self._size, generator)
+            return self._spare.get(batch_size).fill(self._size, generator, self._write_rows)
         return self.gather(self.draw(batch_size, generator), device)
 
     def draw(self, count: int, generator: torch.Generator | None) -> Tensor:
@@ -174,6 +174,11 @@ class ReplayBuffer:
     def rows_at(self, where: Tensor) -> Tensor:
         """Single transitions as packed rows."""
         return self._rows.index_select(0, where)
+
+    def _write_rows(self, where: NDArray[np.int64], out: NDArray[np.float32]) -> None:
+        """`rows_at` into memory that is there."""
+        # nothing is out of bounds to be clipped; without the word numpy takes a detour
+        self._written[0].take(where, 0, out, "clip")
 
     def gather(
         self,

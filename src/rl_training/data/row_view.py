@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -149,12 +149,32 @@ class RowView:
         return rows
 
     @cached_property
-    def plain_rows(self) -> NDArray[np.float32] | None:
-        """The storage, if every batch is rows of it, all equally likely, and nothing beside them."""
-        if self.layout.has_next_actions:
-            return None
-        others = (self.index, self.shares, self.returns)
-        return self.packed.rows.numpy() if all(other is None for other in others) else None
+    def is_plain(self) -> bool:
+        """Whether batches are rows, all equally likely, with nothing beside them."""
+        if self.layout.discrete and self.layout.has_next_actions:
+            return False
+        return self.shares is None and self.returns is None
+
+    def write_rows(self, positions: NDArray[np.int64], out: NDArray[np.float32]) -> None:
+        """The rows at these positions of this view, into memory that is there."""
+        stored, index, has_next = self._arrays
+        where = positions if index is None else index.take(positions)
+        if has_next is None:
+            # nothing is out of bounds to be clipped; without the word numpy takes a detour
+            stored.take(where, 0, out, "clip")
+        else:
+            valid = has_next.take(where)
+            out[:, : stored.shape[1]] = stored.take(where, 0)
+            following = stored.take(where + valid, 0)
+            out[:, self.layout.next_actions] = following[:, self.layout.actions]
+            out[:, self.layout.next_action_valid] = valid
+        self.transform_(torch.from_numpy(out))
+
+    @cached_property
+    def _arrays(self) -> tuple[NDArray[np.float32], NDArray[np.int64] | None, Any]:
+        index = None if self.index is None else self.index.numpy()
+        has_next = None if self.has_next is None else self.has_next.numpy()
+        return self.packed.rows.numpy(), index, has_next
 
     def transform_(self, rows: Tensor) -> None:
         """What this view makes of rows of its layout, in place."""

@@ -11,13 +11,15 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from torch.autograd.graph import increment_version
 
 from rl_training.data.batch import Batch
 from rl_training.data.row_layout import RowLayout
 
 KEPT = 2  # while one is learned from, the next is drawn
+
+
+WriteRows = Callable[[NDArray[np.int64], NDArray[np.float32]], None]  # from where, into what
 
 
 def on_cpu(device: torch.device | str | None) -> bool:
@@ -53,23 +55,13 @@ class SpareBatch:
         """Whether no one else has the batch, a tensor of it, a view or an array of one."""
         return self._counts() == self._when_free
 
-    def fill(
-        self,
-        rows: NDArray[np.float32],
-        count: int,
-        generator: torch.Generator | None,
-        transform_: Callable[[Tensor], None] | None = None,
-    ) -> Batch:
-        """Draw from the first `count` rows, uniformly with replacement, and transform what is drawn.
+    def fill(self, count: int, generator: torch.Generator | None, write: WriteRows) -> Batch:
+        """With rows from the first `count`, drawn uniformly with replacement.
 
         Should a graph hold the batch unnoticed, going back through it is an error and not wrong.
         """
         self._places.random_(count, generator=generator)
-        # nothing is out of bounds to be clipped; without the word numpy takes a detour
-        rows.take(self._where, 0, self._rows, "clip")
-        if transform_ is not None:
-            assert self.batch._rows is not None
-            transform_(self.batch._rows)
+        write(self._where, self._rows)
         if self._choices is not None:
             self._choices[:] = self._column
             increment_version(self.batch.actions)
@@ -77,7 +69,9 @@ class SpareBatch:
         return self.batch
 
 
-_TENSORS = ("obs", "actions", "rewards", "next_obs", "terminations", "_rows")
+_TENSORS = (
+    "obs", "actions", "rewards", "next_obs", "terminations", "next_actions", "next_action_valid", "_rows",
+)  # fmt: skip
 
 
 class SpareBatches:

@@ -94,9 +94,9 @@ class GaussianActor(nn.Module):
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Mean (batch, action_dim) and log standard deviation (action_dim,) or like the mean."""
-        out = self.net(obs)
-        log_std = out[..., self.action_dim :] if self.log_std is None else self.log_std
-        return torch.tanh(out[..., : self.action_dim]), self._bounded(log_std)
+        mean, *rest = self.net(obs).split(self.action_dim, -1)
+        log_std = rest[0] if self.log_std is None else self.log_std
+        return torch.tanh(mean), self._bounded(log_std)
 
     def _bounded(self, log_std: Tensor) -> Tensor:
         low, high = self.log_std_bounds

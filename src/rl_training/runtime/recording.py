@@ -31,6 +31,7 @@ _MADE_ANEW = frozenset({"native_layer_norm", "native_layer_norm_backward"})
 _FILLED_BY_SHAPE = frozenset(
     {"ones_like", "zeros_like", "full_like", "new_zeros", "new_ones", "new_full"}
 )
+_COPYING = frozenset({"clone", "_to_copy"})
 _UNFILLED = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
 
 
@@ -277,6 +278,8 @@ def _writing_into(operation: Operation) -> Into | None:
 def _candidates(operation: Operation) -> Iterator[Into]:
     if operation.name == "rsub":
         yield Into(_subtracting_from(operation.args), "out")
+    if operation.name in _COPYING:
+        yield Into(_copy, "out")
     for binding in _bindings(operation.name):
         yield Into(binding, "out")
     packet = operation.function.overloadpacket
@@ -295,6 +298,10 @@ def _subtracting_from(args: Any) -> Callable[..., object]:
         return torch.sub(number, x, alpha=alpha, out=out)
 
     return subtract
+
+
+def _copy(x: Tensor, *_: Any, out: Tensor, **__: Any) -> object:
+    return out.copy_(x)
 
 
 def _like(result: Any) -> Any:
