@@ -13,7 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from rl_training.models import MLP, DuelingMLP, EnsembleMLP, nodes, passes, pool
+from rl_training.models import MLP, DuelingMLP, EnsembleMLP, nodes, passes, pool, samples
 from rl_training.models.nodes import Tape
 from rl_training.models.pool import POOL
 
@@ -354,3 +354,55 @@ def test_an_input_that_changed_is_evaluated_again() -> None:
         before = network(x)
         x.add_(1)
         assert not torch.equal(before, network(x))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 6),  # members
+    st.lists(st.integers(1, 12), min_size=1, max_size=3),
+    st.sampled_from([1, 1, 4]),  # outputs
+    st.integers(1, 5),  # samples
+    st.integers(1, 9),  # states
+    st.sampled_from([torch.float32, torch.float64]),
+)
+def test_several_actions_in_a_state_are_those_of_states_repeated(
+    members: int, hidden: list[int], out: int, count: int, rows: int, dtype: torch.dtype
+) -> None:
+    torch.manual_seed(members + 10 * count)
+    network = EnsembleMLP(members, 5, hidden, out).to(dtype)
+    obs, actions = torch.randn(rows, 3, dtype=dtype), torch.randn(count, rows, 2, dtype=dtype)
+    repeated = torch.cat([obs.expand(count, -1, -1), actions], -1).flatten(0, 1)
+    factors = torch.randn(members, count, rows, *[out] * (out > 1), dtype=dtype)
+
+    def loss() -> Tensor:
+        return (network.at_actions(obs, actions).sigmoid() * factors).sum()
+
+    def plain() -> Tensor:
+        return (network(repeated).unflatten(1, (count, rows)).sigmoid() * factors).sum()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(samples, "LEAST", 0)
+        patch.setattr(pool, "SMALL", 0)
+        for _ in range(2):  # the second in memory that was used before
+            found = on_tape(network, loss)
+        with torch.no_grad():
+            value = loss()
+        with Tape([]):  # of a loss that trains something else
+            fixed = loss()
+    assert_same(found, plainly(network, plain), rtol=1e-5, atol=1e-5)
+    for each in (value, fixed):
+        torch.testing.assert_close(each, plain().detach(), rtol=1e-5, atol=1e-5)
+
+
+def test_states_are_repeated_where_gradients_in_the_actions_are_wanted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(samples, "LEAST", 0)
+    network, other = EnsembleMLP(2, 5, (8,)), MLP(3, (), 2)
+    obs, noise = torch.randn(4, 3), torch.randn(3, 4, 2)
+
+    def loss() -> Tensor:
+        return network.at_actions(obs, other(obs) + noise).sum()
+
+    assert_same(on_tape(other, loss), plainly(other, loss))
+    assert_same(on_tape(network, loss, list(other.parameters()))[:4], plainly(network, loss))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rl_training.models.layout import Layout, normalise
-from rl_training.models.nodes import evaluate, relay_member
+from rl_training.models.nodes import evaluate, evaluate_samples, relay_member
 
 NumpyFunction = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
@@ -168,6 +168,9 @@ class EnsembleMLP(nn.Module):
 
     def at_actions(self, obs: Tensor, actions: Tensor) -> Tensor:
         """Values (members, ..., batch) of several actions (..., batch, dim) in each state."""
+        values = evaluate_samples(self.layout, obs, actions, self._all_parameters())
+        if values is not None:
+            return values
         inputs = torch.cat([obs.expand(*actions.shape[:-1], -1), actions], -1)
         return self(inputs.flatten(0, -2)).unflatten(1, actions.shape[:-1])
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.autograd.graph import _engine_run_backward
 
+from rl_training.models import samples
 from rl_training.models.layout import Layout, layer_by_layer
 from rl_training.models.passes import Hidden, give_back
 from rl_training.models.stacked_passes import backward, forward, recorded
@@ -63,6 +64,30 @@ def by_hand(layout: Layout, x: Tensor, parameters: Sequence[Tensor]) -> Tensor:
     if tape is None:
         return recorded(layout, x, parameters)
     return tape.evaluate(layout, x, parameters)
+
+
+def evaluate_samples(
+    layout: Layout, obs: Tensor, actions: Tensor, parameters: Sequence[Tensor]
+) -> Tensor | None:
+    """Outputs (members, samples, batch, ...) of actions (samples, batch, dim) in each state.
+
+    None where it does not pay to keep the states apart, or gradients in the actions are wanted.
+    """
+    if not (_usual(obs, parameters) and type(actions) is Tensor and actions.dtype is obs.dtype):
+        return None
+    if (
+        obs.requires_grad
+        or actions.requires_grad
+        or not samples.pays(layout, obs, actions, parameters)
+    ):
+        return None
+    if not torch.is_grad_enabled():
+        return samples.forward(layout, obs, actions, parameters)
+    return (
+        None
+        if _current.tape is None
+        else _current.tape.evaluate_samples(layout, obs, actions, parameters)
+    )
 
 
 def relay_member(
@@ -111,26 +136,43 @@ class _Record(NamedTuple):
     """One evaluation of a trained network."""
 
     layout: Layout
-    x: Tensor
-    version: int  # of x
+    inputs: tuple[Tensor, ...]  # one, or states and the actions in them
+    versions: tuple[int, ...]  # of the inputs
     parameters: Sequence[Tensor]
     kept: list[Hidden]
     output: Tensor
 
     def is_of(self, x: Tensor, parameters: Sequence[Tensor]) -> bool:
+        own = self.inputs[0]
         return (
             self.parameters[0] is parameters[0]
-            and self.x.data_ptr() == x.data_ptr()
-            and self.x.shape == x.shape
-            and self.x.stride() == x.stride()
-            and self.version == x._version
+            and own.data_ptr() == x.data_ptr()
+            and own.shape == x.shape
+            and own.stride() == x.stride()
+            and self.versions == (x._version,)
         )
 
+    def gradients(self, slope: Tensor) -> list[Tensor]:
+        """In the parameters."""
+        if self.versions != tuple(x._version for x in self.inputs):
+            raise RuntimeError("the input of a network was changed in place before the gradient")
+        if len(self.inputs) == 2:
+            obs, actions = self.inputs
+            return samples.backward(self.layout, obs, actions, self.parameters, self.kept, slope)
+        (x,) = self.inputs
+        return backward(
+            self.layout, x, self.parameters, self.kept, slope, into_x=False, into_parameters=True
+        )[1]
 
-def _record(layout: Layout, x: Tensor, parameters: Sequence[Tensor]) -> _Record:
+
+def _record(layout: Layout, inputs: tuple[Tensor, ...], parameters: Sequence[Tensor]) -> _Record:
     kept: list[Hidden] = []
-    output = forward(layout, x, parameters, kept)
-    return _Record(layout, x, x._version, parameters, kept, output)
+    if len(inputs) == 2:
+        obs, actions = inputs
+        output = samples.forward(layout, obs, actions, parameters, kept)
+    else:
+        output = forward(layout, inputs[0], parameters, kept)
+    return _Record(layout, inputs, tuple(x._version for x in inputs), parameters, kept, output)
 
 
 class Tape:
@@ -170,10 +212,26 @@ class Tape:
         with torch.no_grad():
             if not trains:
                 return forward(layout, x, parameters)
-            record = self._spare_one(x, parameters) or _record(layout, x, parameters)
-            record.output.requires_grad_()
+            record = self._spare_one(x, parameters) or _record(layout, (x,), parameters)
+        return self._begin(record)
+
+    def evaluate_samples(
+        self, layout: Layout, obs: Tensor, actions: Tensor, parameters: Sequence[Tensor]
+    ) -> Tensor | None:
+        """As the function of this name, with gradients enabled."""
+        trains = self.trains(parameters)
+        if trains is None:
+            return None
+        with torch.no_grad():
+            if not trains:
+                return samples.forward(layout, obs, actions, parameters)
+            record = _record(layout, (obs, actions), parameters)
+        return self._begin(record)
+
+    def _begin(self, record: _Record) -> Tensor:
+        """Its output is where autograd ends and this tape begins."""
         self._records.append(record)
-        return record.output
+        return record.output.requires_grad_()
 
     def constant(self, layout: Layout, x: Tensor, parameters: Sequence[Tensor]) -> Tensor:
         """Outputs without gradient. Where a loss needs the same with it, one pass serves both."""
@@ -182,7 +240,7 @@ class Tape:
         for record in (*self._records, *self._spare):
             if record.is_of(x, parameters):
                 return record.output.detach().clone()
-        record = _record(layout, x, parameters)
+        record = _record(layout, (x,), parameters)
         self._spare.append(record)
         return record.output.clone()
 
@@ -221,11 +279,8 @@ class Tape:
         return gradients
 
     def _add(self, gradients: list[Tensor | None], record: _Record, slope: Tensor) -> None:
-        layout, x, version, parameters, kept, _ = record
-        if x._version != version:
-            raise RuntimeError("the input of a network was changed in place before the gradient")
-        _, own = backward(layout, x, parameters, kept, slope, into_x=False, into_parameters=True)
-        for parameter, gradient in zip(parameters, own, strict=True):
+        own = record.gradients(slope)
+        for parameter, gradient in zip(record.parameters, own, strict=True):
             position = self._positions[id(parameter)]
             before = gradients[position]
             gradients[position] = gradient if before is None else before + gradient

@@ -261,7 +261,10 @@ class Into(NamedTuple):
             self.add_product(weight, inputs.mT, d)
         else:
             self.add_product(weight, d.t(), inputs)
-        self.add_sum(bias, d, -1 if scalar else -2)
+        if bias.shape == d.shape:  # one for each row
+            self.add(bias, d)
+        else:
+            self.add_sum(bias, d, -1 if scalar else -2)
 
 
 def backward_chunk(
