@@ -406,3 +406,32 @@ def test_states_are_repeated_where_gradients_in_the_actions_are_wanted(
 
     assert_same(on_tape(other, loss), plainly(other, loss))
     assert_same(on_tape(network, loss, list(other.parameters()))[:4], plainly(network, loss))
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+@pytest.mark.parametrize("hidden", [(), (8,), (8, 6)])
+@pytest.mark.parametrize("member", [None, 1])
+@pytest.mark.parametrize("large", [False, True])
+def test_the_gradient_in_actions_alone_is_that_of_states_and_actions(
+    layer_norm: bool, hidden: tuple[int, ...], member: int | None, large: bool
+) -> None:
+    torch.manual_seed(0)
+    out = 1 if member is None else 3
+    critic = EnsembleMLP(2, 5, hidden, out, layer_norm=layer_norm).double()
+    actor, obs = MLP(3, (4,), 2).double(), torch.randn(20, 3).double()
+
+    def loss() -> Tensor:
+        return critic.at_actions(obs, actor(obs), member).sigmoid().square().sum()
+
+    expected = plainly(actor, loss)
+    with chunks_of(7, alone=True) if large else nullcontext():
+        found = on_tape(actor, loss)
+        with Tape(list(actor.parameters())):
+            values = critic.at_actions(obs, actor(obs), member)
+    assert_same(found, expected)
+    node = values.grad_fn if member is None else values.grad_fn.next_functions[0][0]  # type: ignore[union-attr]
+    assert node.name() == "_RelayBackward"
+    assert [each is None for each, _ in node.next_functions] == [
+        False,
+        True,
+    ]  # the states have none

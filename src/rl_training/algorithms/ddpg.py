@@ -61,8 +61,8 @@ def critic_loss(nets: DDPGAlgorithm, batch: Batch, noise: Noise, config: DDPGCon
 
 
 def actor_loss(nets: DDPGAlgorithm, batch: Batch, noise: Noise, config: DDPGConfig) -> Terms:
-    inputs = torch.cat([batch.obs, nets.actor(batch.obs)], -1)
-    return ddpg_actor_loss(q_values=nets.critic.member(0, inputs))
+    actions = nets.actor(batch.obs)
+    return ddpg_actor_loss(q_values=nets.critic.at_actions(batch.obs, actions, member=0))
 
 
 @register("ddpg", regimes=("online",))

@@ -100,7 +100,7 @@ def critic_loss(nets: HERAlgorithm, batch: Batch, noise: Noise, config: HERConfi
 
 def actor_loss(nets: HERAlgorithm, batch: Batch, noise: Noise, config: HERConfig) -> Terms:
     actions = nets.actor(batch.obs)
-    q_values = nets.critic.member(0, torch.cat([batch.obs, actions], -1))
+    q_values = nets.critic.at_actions(batch.obs, actions, member=0)
     return her_actor_loss(q_values=q_values, actions=actions, action_l2=config.action_l2)
 
 

@@ -122,7 +122,7 @@ def actor_loss(nets: ReBRACAlgorithm, batch: Batch, noise: Noise, config: ReBRAC
     policy_actions = nets.actor(batch.obs)
     kept = 1.0 if nets.online_progress is None else max(0.5, 1 - nets.online_progress)
     return rebrac_actor_loss(
-        q_values=nets.critic(torch.cat([batch.obs, policy_actions], -1)).amin(0),
+        q_values=nets.critic.at_actions(batch.obs, policy_actions).amin(0),
         policy_actions=policy_actions,
         actions=batch.actions,
         actor_bc_weight=kept * config.actor_bc_weight,

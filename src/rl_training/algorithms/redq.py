@@ -20,7 +20,6 @@ from rl_training.algorithms.registry import register
 from rl_training.algorithms.sac import sac_temperature_loss
 from rl_training.algorithms.soft import (
     SoftConfig,
-    critic_inputs,
     joint_update_step,
     new_temperature,
     wanted_entropy,
@@ -83,17 +82,17 @@ def redq_loss(
 
 def critic_loss(nets: REDQAlgorithm, batch: Batch, noise: Noise, config: REDQConfig) -> Terms:
     with torch.no_grad():
-        inputs, log_probs = critic_inputs(nets, batch.next_obs, noise["next"])
+        actions, log_probs = nets.actor.draw(batch.next_obs, noise["next"])
+        inputs = torch.cat([batch.next_obs, actions], -1)
         next_q = nets.target_critic.chosen(noise["subset"], inputs).amin(0)
         target_q = batch_target(batch, next_q - nets.temperature() * log_probs, config.gamma)
     return redq_critic_loss(q_values=nets.critic(batch.obs_actions), target_q=target_q)
 
 
 def actor_loss(nets: REDQAlgorithm, batch: Batch, noise: Noise, config: REDQConfig) -> Terms:
-    inputs, log_probs = critic_inputs(nets, batch.obs, noise["policy"])
-    return redq_actor_loss(
-        q_values=nets.critic(inputs), log_probs=log_probs, alpha=nets.temperature()
-    )
+    actions, log_probs = nets.actor.draw(batch.obs, noise["policy"])
+    q_values = nets.critic.at_actions(batch.obs, actions)
+    return redq_actor_loss(q_values=q_values, log_probs=log_probs, alpha=nets.temperature())
 
 
 def temperature_loss(nets: REDQAlgorithm, batch: Batch, noise: Noise, config: REDQConfig) -> Terms:

@@ -21,7 +21,7 @@ from rl_training.algorithms.base import Algorithm, Noise, Terms, target_of
 from rl_training.algorithms.redq import REDQConfig
 from rl_training.algorithms.registry import register
 from rl_training.algorithms.sac import sac_temperature_loss
-from rl_training.algorithms.soft import critic_inputs, joint_update_step, new_temperature
+from rl_training.algorithms.soft import joint_update_step, new_temperature
 from rl_training.algorithms.targets import (
     batch_target,
     critic_terms,
@@ -79,7 +79,8 @@ def rlpd_loss(
 
 def critic_loss(nets: RLPDAlgorithm, batch: Batch, noise: Noise, config: RLPDConfig) -> Terms:
     with torch.no_grad():
-        inputs, log_probs = critic_inputs(nets, batch.next_obs, noise["next"])
+        actions, log_probs = nets.actor.draw(batch.next_obs, noise["next"])
+        inputs = torch.cat([batch.next_obs, actions], -1)
         values = nets.target_critic.chosen(noise["subset"], inputs).amin(0)
         if config.backup_entropy:
             values = values - nets.temperature() * log_probs
@@ -88,10 +89,9 @@ def critic_loss(nets: RLPDAlgorithm, batch: Batch, noise: Noise, config: RLPDCon
 
 
 def actor_loss(nets: RLPDAlgorithm, batch: Batch, noise: Noise, config: RLPDConfig) -> Terms:
-    inputs, log_probs = critic_inputs(nets, batch.obs, noise["policy"])
-    return rlpd_actor_loss(
-        q_values=nets.critic(inputs), log_probs=log_probs, alpha=nets.temperature()
-    )
+    actions, log_probs = nets.actor.draw(batch.obs, noise["policy"])
+    q_values = nets.critic.at_actions(batch.obs, actions)
+    return rlpd_actor_loss(q_values=q_values, log_probs=log_probs, alpha=nets.temperature())
 
 
 def temperature_loss(nets: RLPDAlgorithm, batch: Batch, noise: Noise, config: RLPDConfig) -> Terms:

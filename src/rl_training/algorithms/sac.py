@@ -17,7 +17,6 @@ from rl_training.algorithms.base import Algorithm, Noise, Terms, target_of
 from rl_training.algorithms.registry import register
 from rl_training.algorithms.soft import (
     SoftConfig,
-    critic_inputs,
     new_temperature,
     policy_step,
     wanted_entropy,
@@ -89,8 +88,9 @@ def soft_values(nets: SACAlgorithm, obs: Tensor, noise: Noise) -> Tensor:
         log_probs = nets.actor(obs)
         values = nets.target_critic(obs).amin(0) - nets.temperature() * log_probs
         return (log_probs.exp() * values).sum(-1)
-    inputs, log_probs = critic_inputs(nets, obs, noise["next"])
-    return nets.target_critic(inputs).amin(0) - nets.temperature() * log_probs
+    actions, log_probs = nets.actor.draw(obs, noise["next"])
+    next_q = nets.target_critic(torch.cat([obs, actions], -1)).amin(0)
+    return next_q - nets.temperature() * log_probs
 
 
 def critic_loss(nets: SACAlgorithm, batch: Batch, noise: Noise, config: SACConfig) -> Terms:
@@ -110,10 +110,9 @@ def actor_loss(nets: SACAlgorithm, batch: Batch, noise: Noise, config: SACConfig
             alpha=nets.temperature(),
             probabilities=log_probs.exp(),
         )
-    inputs, log_probs = critic_inputs(nets, batch.obs, noise["policy"])
-    return sac_actor_loss(
-        q_values=nets.critic(inputs), log_probs=log_probs, alpha=nets.temperature()
-    )
+    actions, log_probs = nets.actor.draw(batch.obs, noise["policy"])
+    q_values = nets.critic.at_actions(batch.obs, actions)
+    return sac_actor_loss(q_values=q_values, log_probs=log_probs, alpha=nets.temperature())
 
 
 def temperature_loss(nets: SACAlgorithm, batch: Batch, noise: Noise, config: SACConfig) -> Terms:

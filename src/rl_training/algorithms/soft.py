@@ -51,12 +51,6 @@ def wanted_entropy(algorithm: Any) -> float:
     return -float(spec.action_dim)
 
 
-def critic_inputs(nets: Any, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """States with the policy's own actions beside them, and the log-densities (batch,) of these."""
-    actions, log_probs = nets.actor.draw(obs, noise)
-    return torch.cat([obs, actions], -1), log_probs
-
-
 def policy_step(algorithm: Algorithm[Any], batch: Batch, noise: Noise) -> Terms:
     """The actor, and the temperature by the entropy that the actor had."""
     terms = algorithm.minimize("actor", batch, noise)

@@ -80,7 +80,7 @@ def policy_values(actor: Any, critic: EnsembleMLP, obs: Tensor, noise: Tensor) -
     """The least critic at an action drawn with `noise`, or its expectation over choices: (batch,)."""
     if isinstance(actor, CategoricalActor):
         return (actor(obs).exp() * critic(obs).amin(0)).sum(-1)
-    return critic(torch.cat([obs, actor.draw(obs, noise)], -1)).amin(0)
+    return critic.at_actions(obs, actor.draw(obs, noise)).amin(0)
 
 
 def logged_and_own_q(
@@ -129,8 +129,9 @@ def soft_actor_terms(*, values: Tensor, log_probs: Tensor, alpha: Tensor) -> dic
 def temperature_terms(
     *, log_alpha: Tensor, log_probs: Tensor, target_entropy: float
 ) -> dict[str, Tensor]:
-    """SAC's temperature, which falls while the policy has entropy to spare; log_probs (batch,)."""
-    excess = log_probs.detach().mean(-1) + target_entropy
+    """SAC's temperature, which falls while the policy has entropy to spare; log_probs (batch,) or their mean."""
+    mean = log_probs.detach().mean(-1) if log_probs.ndim else log_probs.detach()
+    excess = mean + target_entropy
     return {"temperature_loss": -log_alpha * excess, "alpha": log_alpha.exp()}
 
 

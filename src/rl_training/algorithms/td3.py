@@ -56,8 +56,8 @@ def critic_loss(nets: TD3Algorithm, batch: Batch, noise: Noise, config: TD3Confi
 
 
 def actor_loss(nets: TD3Algorithm, batch: Batch, noise: Noise, config: TD3Config) -> Terms:
-    inputs = torch.cat([batch.obs, nets.actor(batch.obs)], -1)
-    return td3_actor_loss(q_values=nets.critic.member(0, inputs))
+    actions = nets.actor(batch.obs)
+    return td3_actor_loss(q_values=nets.critic.at_actions(batch.obs, actions, member=0))
 
 
 @register("td3", regimes=("online",))

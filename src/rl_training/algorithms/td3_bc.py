@@ -84,7 +84,7 @@ def critic_loss(nets: TD3BCAlgorithm, batch: Batch, noise: Noise, config: TD3BCC
 def actor_loss(nets: TD3BCAlgorithm, batch: Batch, noise: Noise, config: TD3BCConfig) -> Terms:
     policy_actions = nets.actor(batch.obs)
     return td3_bc_actor_loss(
-        q_values=nets.critic.member(0, torch.cat([batch.obs, policy_actions], -1)),
+        q_values=nets.critic.at_actions(batch.obs, policy_actions, member=0),
         policy_actions=policy_actions,
         actions=batch.actions,
         bc_alpha=config.bc_alpha,

@@ -21,7 +21,6 @@ from rl_training.algorithms.registry import register
 from rl_training.algorithms.sac import sac_temperature_loss
 from rl_training.algorithms.soft import (
     SoftConfig,
-    critic_inputs,
     new_temperature,
     policy_step,
     wanted_entropy,
@@ -100,8 +99,9 @@ def kept_quantiles(quantiles: Tensor, drop_per_net: int) -> Tensor:
 
 def critic_loss(nets: TQCAlgorithm, batch: Batch, noise: Noise, config: TQCConfig) -> Terms:
     with torch.no_grad():
-        inputs, log_probs = critic_inputs(nets, batch.next_obs, noise["next"])
-        kept = kept_quantiles(nets.target_critic(inputs), config.top_quantiles_to_drop_per_net)
+        actions, log_probs = nets.actor.draw(batch.next_obs, noise["next"])
+        quantiles = nets.target_critic(torch.cat([batch.next_obs, actions], -1))
+        kept = kept_quantiles(quantiles, config.top_quantiles_to_drop_per_net)
         values = kept - (nets.temperature() * log_probs).unsqueeze(-1)
         gamma = config.gamma if batch.discounts is None else batch.discounts
         discounts = (gamma * (1 - batch.terminations)).unsqueeze(-1)
@@ -112,10 +112,9 @@ def critic_loss(nets: TQCAlgorithm, batch: Batch, noise: Noise, config: TQCConfi
 
 
 def actor_loss(nets: TQCAlgorithm, batch: Batch, noise: Noise, config: TQCConfig) -> Terms:
-    inputs, log_probs = critic_inputs(nets, batch.obs, noise["policy"])
-    return tqc_actor_loss(
-        quantiles=nets.critic(inputs), log_probs=log_probs, alpha=nets.temperature()
-    )
+    actions, log_probs = nets.actor.draw(batch.obs, noise["policy"])
+    quantiles = nets.critic.at_actions(batch.obs, actions)
+    return tqc_actor_loss(quantiles=quantiles, log_probs=log_probs, alpha=nets.temperature())
 
 
 def temperature_loss(nets: TQCAlgorithm, batch: Batch, noise: Noise, config: TQCConfig) -> Terms:

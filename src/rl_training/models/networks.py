@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rl_training.models.layout import Layout, normalise
-from rl_training.models.nodes import evaluate, evaluate_samples, relay_member
+from rl_training.models.nodes import evaluate, evaluate_samples, relay_actions, relay_member
 
 NumpyFunction = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
@@ -166,12 +166,20 @@ class EnsembleMLP(nn.Module):
         """Values (members, batch), or (members, batch, out_dim), for inputs (batch, in)."""
         return evaluate(self.layout, x, self._all_parameters())
 
-    def at_actions(self, obs: Tensor, actions: Tensor) -> Tensor:
-        """Values (members, ..., batch) of several actions (..., batch, dim) in each state."""
-        values = evaluate_samples(self.layout, obs, actions, self._all_parameters())
+    def at_actions(self, obs: Tensor, actions: Tensor, member: int | None = None) -> Tensor:
+        """Values (members, ..., batch) of actions (..., batch, dim) in each state (batch, obs_dim).
+
+        Those of one member alone have no axis of members; it takes one action in each state.
+        """
+        parameters = self._all_parameters()
+        values = relay_actions(self.layout, obs, actions, parameters, member)
+        if values is None and member is None:
+            values = evaluate_samples(self.layout, obs, actions, parameters)
         if values is not None:
             return values
         inputs = torch.cat([obs.expand(*actions.shape[:-1], -1), actions], -1)
+        if member is not None:
+            return self.member(member, inputs)
         return self(inputs.flatten(0, -2)).unflatten(1, actions.shape[:-1])
 
     def member(self, index: int, x: Tensor) -> Tensor:

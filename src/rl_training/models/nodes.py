@@ -117,6 +117,28 @@ def relay_by_hand(
     return output.squeeze(members)
 
 
+def relay_actions(
+    layout: Layout, obs: Tensor, actions: Tensor, parameters: Sequence[Tensor], member: int | None
+) -> Tensor | None:
+    """Outputs, of all members or of one, in a loss that trains neither them nor the states.
+
+    None where that is not the case. Only the gradient in the actions is computed.
+    """
+    tape = _current.tape
+    if tape is None or not (actions.requires_grad and torch.is_grad_enabled()):
+        return None
+    if obs.requires_grad or not (_usual(obs, parameters) and _usual(actions, parameters)):
+        return None
+    if tape.trains(parameters) is not False:
+        return None
+    if member is None:
+        return _Relay.apply(actions, layout, parameters, obs)  # type: ignore[no-untyped-call]
+    with torch.no_grad():
+        own = [value.narrow(0, member, 1) for value in parameters]
+    output: Tensor = _Relay.apply(actions, layout, own, obs)  # type: ignore[no-untyped-call]
+    return output.squeeze(0)
+
+
 def _usual(x: Tensor, parameters: Sequence[Tensor]) -> bool:
     """Whether the passes by hand serve: transforms, for example, must see the operations."""
     return (
@@ -291,29 +313,50 @@ class _Relay(torch.autograd.Function):
     """A network that a loss does not train; its parameters are constants here."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, layout: Layout, parameters: Sequence[Tensor]) -> Tensor:
-        ctx.layout, ctx.parameters, ctx.kept = layout, parameters, []
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        layout: Layout,
+        parameters: Sequence[Tensor],
+        beside: Tensor | None = None,
+    ) -> Tensor:
+        """With `beside` these columns come first; there is no gradient in them."""
+        ctx.layout, ctx.parameters, ctx.kept, ctx.beside = layout, parameters, [], beside
         ctx.save_for_backward(x)
-        return forward(layout, x, parameters, ctx.kept)
+        ctx.inputs = x if beside is None else torch.cat([beside, x], -1)
+        return forward(layout, ctx.inputs, parameters, ctx.kept)
 
     @staticmethod
     def backward(ctx: Any, *output_gradients: Tensor) -> tuple[Tensor | None, ...]:
-        (gradient,), (x,) = output_gradients, ctx.saved_tensors
+        (gradient,), (x,), beside = output_gradients, ctx.saved_tensors, ctx.beside
         if torch.is_grad_enabled():  # with create_graph
-            return _differentiable_gradient(ctx.layout, x, ctx.parameters, gradient), None, None
+            again = _differentiable_gradient(ctx.layout, x, beside, ctx.parameters, gradient)
+            return again, None, None, None
         kept, ctx.kept = ctx.kept, None  # they go back to the pool
         if kept is None:
             raise RuntimeError("a network can be gone back through once; call it again instead")
         slope, _ = backward(
-            ctx.layout, x, ctx.parameters, kept, gradient, into_x=True, into_parameters=False
+            ctx.layout,
+            ctx.inputs,
+            ctx.parameters,
+            kept,
+            gradient,
+            into_x=True,
+            into_parameters=False,
+            first=0 if beside is None else beside.shape[-1],
         )
-        return slope, None, None
+        return slope, None, None, None
 
 
 def _differentiable_gradient(
-    layout: Layout, x: Tensor, parameters: Sequence[Tensor], gradient: Tensor
+    layout: Layout,
+    x: Tensor,
+    beside: Tensor | None,
+    parameters: Sequence[Tensor],
+    gradient: Tensor,
 ) -> Tensor:
     """For a second derivative, at the price of another forward pass."""
     view = x.view_as(x)  # so that this differentiates no further back than the node's own input
-    output = recorded(layout, view, parameters)
+    inputs = view if beside is None else torch.cat([beside, view], -1)
+    output = recorded(layout, inputs, parameters)
     return torch.autograd.grad(output, view, gradient, create_graph=True)[0]

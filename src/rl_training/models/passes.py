@@ -179,13 +179,14 @@ def backward(
     *,
     into_x: bool,
     into_parameters: bool,
+    first: int = 0,
 ) -> tuple[Tensor | None, list[Tensor]]:
     """Gradients in x and in the parameters, in their order, where these are wanted.
 
-    Those in the parameters are from the pool.
+    Those in the parameters are from the pool; that in x leaves out the columns before `first`.
     """
     if _small(layout, x, parameters):
-        return small.backward(layout, x, parameters, kept, gradient, into_x, into_parameters)
+        return small.backward(layout, x, parameters, kept, gradient, into_x, into_parameters, first)
     alone = _alone(layout, x, parameters)
     nets = _nets(layout, parameters, alone)
     found: list[Tensor] = []
@@ -198,7 +199,7 @@ def backward(
     x_gradients: list[Tensor] = []
     for n, (net, slope, place) in enumerate(zip(nets, slopes, places, strict=True)):
         own = kept[n * share : (n + 1) * share]
-        x_gradient = _backward(layout, x, net, own, slope, into_x, place)
+        x_gradient = _backward(layout, x, net, own, slope, into_x, place, first)
         if x_gradient is not None:
             x_gradients.append(x_gradient)
     give_back(kept)
@@ -215,6 +216,7 @@ def _backward(
     gradient: Tensor,
     into_x: bool,
     place: Net | None,
+    first: int,
 ) -> Tensor | None:
     chunks, axis = _chunks(x, net), -1 if layout.scalar else -2
     share, start = len(kept) // len(chunks), 0
@@ -225,7 +227,7 @@ def _backward(
         start += rows
         own = kept[number * share : (number + 1) * share]
         into = None if place is None else Into(place, fresh=number == 0)
-        d = backward_chunk(layout, chunk, net, own, of_chunk, into_x, into)
+        d = backward_chunk(layout, chunk, net, own, of_chunk, into_x, into, first)
         if d is not None:
             x_gradients.append(d)
     return torch.cat(x_gradients) if len(x_gradients) > 1 else x_gradients[0] if into_x else None
@@ -275,6 +277,7 @@ def backward_chunk(
     d: Tensor,
     into_x: bool,
     into: Into | None,
+    first: int = 0,
 ) -> Tensor | None:
     """The gradient in x, if that is wanted; `d` is always that in the current layer's output."""
     shared, x = x.ndim < net.weights[0].ndim, _for_all(x, net)
@@ -286,7 +289,14 @@ def backward_chunk(
             into.add_layer(position, inputs, d, scalar)
         if not (position or into_x):
             break
-        d = _through_weight(net.weights[position], d, inputs, scalar)
+        weight = net.weights[position]
+        if first and not position:
+            axis = 2 if scalar and weight.ndim == 3 else 1
+            weight, inputs = (
+                weight.narrow(axis, first, weight.shape[axis] - first),
+                inputs[..., first:],
+            )
+        d = _through_weight(weight, d, inputs, scalar)
         if spent is not None:
             POOL.give(spent)
         spent = d

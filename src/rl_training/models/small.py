@@ -47,6 +47,7 @@ def backward(
     d: Tensor,
     into_x: bool,
     into_parameters: bool,
+    first: int,
 ) -> tuple[Tensor | None, list[Tensor]]:
     """As the function of this name in `passes`."""
     last, ensemble = layout.layers - 1, layout.ensemble
@@ -62,12 +63,15 @@ def backward(
             biases.append(d.sum(1, True) if ensemble else d.sum(0))
         if not (position or into_x):
             break
+        weight = parameters[position]
+        if first and not position:
+            weight = weight[..., first:] if scalar or not ensemble else weight[:, first:]
         if scalar:
-            d = d.unsqueeze(-1) * parameters[position]  # bmm is slow for an outer product
+            d = d.unsqueeze(-1) * weight  # bmm is slow for an outer product
         elif ensemble:
-            d = torch.bmm(d, parameters[position].mT)
+            d = torch.bmm(d, weight.mT)
         else:
-            d = torch.mm(d, parameters[position])
+            d = torch.mm(d, weight)
         if position:
             threshold_backward(d, inputs, 0, grad_input=d)
     slope = (d.sum(0) if ensemble else d) if into_x else None

@@ -57,10 +57,12 @@ def backward(
     *,
     into_x: bool,
     into_parameters: bool,
+    first: int = 0,
 ) -> tuple[Tensor | None, list[Tensor]]:
     wanted = {"into_x": into_x, "into_parameters": into_parameters}
     if x.ndim == 2:
-        return passes.backward(layout, x, parameters, kept, gradient, **wanted)
+        return passes.backward(layout, x, parameters, kept, gradient, **wanted, first=first)
+    assert first == 0, "seeds give whole inputs"
     sums = [POOL.take(value.shape, value.dtype) for value in parameters] if into_parameters else []
     if _one_by_one(x, parameters):
         share = len(kept) // len(x)
