@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from rl_training.data.batch import Batch
+from rl_training.models.modes import NoGrad
 from rl_training.models.nodes import Tape
 from rl_training.models.pool import POOL
 
@@ -55,11 +56,18 @@ class FusedAdam(torch.optim.Adam):
     def _forget(self) -> None:
         self._steps: Tensor | None = None
         self._states: tuple[list[Tensor], ...] = ()
+        self._scale: Tensor | None = None
 
-    def apply(self, gradients: list[Tensor], max_norm: float | None = None) -> None:
+    def apply(
+        self,
+        gradients: list[Tensor],
+        max_norm: float | None = None,
+        norm: Tensor | None = None,
+    ) -> None:
         """One step; the gradients are in the order of the parameters.
 
-        Call it without gradients enabled. With `max_norm` they are scaled down together to this norm if theirs is larger.
+        With `max_norm` they are scaled down together to this norm if theirs, which may be given, is
+        larger. Call it without gradients enabled.
         """
         (group,) = self.param_groups
         parameters = group["params"]
@@ -81,8 +89,27 @@ class FusedAdam(torch.optim.Adam):
             eps=group["eps"],
             amsgrad=False,
             maximize=False,
-            grad_scale=None if max_norm is None else _excess(gradients, max_norm),
+            grad_scale=self._excess(gradients, max_norm, norm),
         )
+
+    def _excess(
+        self, gradients: list[Tensor], max_norm: float | None, norm: Tensor | None
+    ) -> Tensor | None:
+        """By how much the norm of all gradients together is too large; None or 1 if it is not.
+
+        On a CPU a plain number costs less than a tensor; on a GPU nobody waits to know it.
+        """
+        if max_norm is None:
+            return None
+        norm = norm_of(gradients) if norm is None else norm
+        if not norm.is_cpu:
+            return (norm / max_norm).clamp_min_(1.0)
+        excess = norm.item() / max_norm
+        if excess <= 1:
+            return None
+        if self._scale is None or self._scale.dtype is not norm.dtype:
+            self._scale = torch.empty_like(norm)
+        return self._scale.fill_(excess)
 
     def _gather(self, parameters: list[Tensor]) -> None:
         """New or loaded states as lists; counts of steps become views of one tensor."""
@@ -103,16 +130,13 @@ class FusedAdam(torch.optim.Adam):
         return self.state[parameter]
 
 
-def _excess(gradients: list[Tensor], max_norm: float) -> Tensor | None:
-    """By how much the norm of all gradients together is too large; None or 1 if it is not.
+def norm_of(gradients: Sequence[Tensor]) -> Tensor:
+    """Of all together."""
+    return torch.linalg.vector_norm(torch.cat([gradient.reshape(-1) for gradient in gradients]))
 
-    On a CPU a plain number costs less than a tensor; on a GPU nobody waits to know it.
-    """
-    norm = torch.linalg.vector_norm(torch.cat([gradient.view(-1) for gradient in gradients]))
-    if norm.is_cpu:
-        excess = norm.item() / max_norm
-        return torch.tensor(excess, dtype=norm.dtype) if excess > 1 else None
-    return (norm / max_norm).clamp_min_(1.0)
+
+def max_norm_of(algorithm: Algorithm[Any]) -> float | None:
+    return getattr(algorithm.config, "max_grad_norm", None)
 
 
 def all_found(
@@ -131,46 +155,49 @@ class Differentiated(NamedTuple):
 
     gradients: list[Tensor]
     terms: Terms
+    norm: Tensor | None = None  # of all gradients together, where they are to be clipped
     spent: Sequence[Tensor] = ()  # of the gradients, those that go back to the pool after the step
 
     def tensors(self) -> list[Tensor]:
-        return [*self.gradients, *self.terms.values()]
+        norm = () if self.norm is None else (self.norm,)
+        return [*self.gradients, *norm, *self.terms.values()]
 
 
 class EagerStepper:
     """Differentiates each loss in its own network's parameters only, operation by operation."""
 
     def minimize(self, algorithm: Algorithm[Any], name: str, batch: Batch, noise: Noise) -> Terms:
-        gradients, terms, spent = self.differentiate(algorithm, name, batch, noise)
-        with torch.no_grad():
-            if self._step(algorithm, name, gradients):
-                POOL.give(*spent)
-        return terms
+        found = self.differentiate(algorithm, name, batch, noise)
+        with NoGrad():
+            if self._step(algorithm, name, found):
+                POOL.give(*found.spent)
+        return found.terms
 
     def differentiate(
         self, algorithm: Algorithm[Any], name: str, batch: Batch, noise: Noise
     ) -> Differentiated:
         with Tape(algorithm.parameters_of(name)) as tape:
             terms = algorithm.losses[name](algorithm, batch, noise, algorithm.config)
-        with torch.no_grad():
+        with NoGrad():
             gradients = all_found(algorithm, name, tape.gradients(terms[f"{name}_loss"]))
+            norm = None if max_norm_of(algorithm) is None else norm_of(gradients)
         detached = {
             key: value.detach() if value.requires_grad else value for key, value in terms.items()
         }
-        return Differentiated(gradients, detached, tape.from_pool)
+        return Differentiated(gradients, detached, norm, tape.from_pool)
 
-    @torch.no_grad()
     def evaluate(
         self, algorithm: Algorithm[Any], function: TermsFunction, batch: Batch, noise: Noise
     ) -> Terms:
-        return function(algorithm, batch, noise, algorithm.config)
+        with NoGrad():
+            return function(algorithm, batch, noise, algorithm.config)
 
-    def _step(self, algorithm: Algorithm[Any], name: str, gradients: list[Tensor]) -> bool:
+    def _step(self, algorithm: Algorithm[Any], name: str, found: Differentiated) -> bool:
         """Whether nothing holds the gradients afterwards."""
-        max_norm = getattr(algorithm.config, "max_grad_norm", None)
+        gradients, max_norm = found.gradients, max_norm_of(algorithm)
         optimizer = algorithm.optimizers[name]
         if isinstance(optimizer, FusedAdam):
-            optimizer.apply(gradients, max_norm)
+            optimizer.apply(gradients, max_norm, found.norm)
             return True
         # of an algorithm with a `build_optimizer` of its own
         parameters = algorithm.parameters_of(name)
@@ -186,7 +213,7 @@ class EagerStepper:
     ) -> Tensor:
         return distribution(like.shape, generator=algorithm.generator, device=algorithm.device)
 
-    @torch.no_grad()
     def track(self, algorithm: Algorithm[Any], tau: float) -> None:
         targets, sources = algorithm.tracked_parameters()
-        torch._foreach_lerp_(targets, sources, tau)
+        with NoGrad():
+            torch._foreach_lerp_(targets, sources, tau)

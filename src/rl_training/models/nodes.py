@@ -22,6 +22,7 @@ from torch.autograd.graph import _engine_run_backward
 
 from rl_training.models import samples
 from rl_training.models.layout import Layout, layer_by_layer
+from rl_training.models.modes import NoGrad
 from rl_training.models.passes import Hidden, give_back
 from rl_training.models.stacked_passes import backward, forward, recorded
 
@@ -111,7 +112,7 @@ def relay_by_hand(
     if tape.trains(parameters) is not False:
         return None
     members = x.ndim - 2  # their axis
-    with torch.no_grad():
+    with NoGrad():
         own = [value.narrow(members, index, 1) for value in parameters]
     output: Tensor = _Relay.apply(x, layout, own)  # type: ignore[no-untyped-call]
     return output.squeeze(members)
@@ -133,7 +134,7 @@ def relay_actions(
         return None
     if member is None:
         return _Relay.apply(actions, layout, parameters, obs)  # type: ignore[no-untyped-call]
-    with torch.no_grad():
+    with NoGrad():
         own = [value.narrow(0, member, 1) for value in parameters]
     output: Tensor = _Relay.apply(actions, layout, own, obs)  # type: ignore[no-untyped-call]
     return output.squeeze(0)
@@ -231,7 +232,7 @@ class Tape:
             return recorded(layout, x, parameters)
         if x.requires_grad:
             return _Relay.apply(x, layout, parameters)  # type: ignore[no-untyped-call]
-        with torch.no_grad():
+        with NoGrad():
             if not trains:
                 return forward(layout, x, parameters)
             record = self._spare_one(x, parameters) or _record(layout, (x,), parameters)
@@ -244,7 +245,7 @@ class Tape:
         trains = self.trains(parameters)
         if trains is None:
             return None
-        with torch.no_grad():
+        with NoGrad():
             if not trains:
                 return samples.forward(layout, obs, actions, parameters)
             record = _record(layout, (obs, actions), parameters)

@@ -125,7 +125,7 @@ class ReplayStepper(EagerStepper):
             self._replays[key] = Replay(recorder, steady, drawn, found, own, anchor)
         except UnrepeatableError as error:
             log.debug("%s stays eager: %s", key, error)
-        return Differentiated(found.gradients, {k: v.clone() for k, v in found.terms.items()})
+        return found._replace(terms={k: v.clone() for k, v in found.terms.items()}, spent=())
 
     def _prove(
         self, key: object, evaluation: Evaluation, batch: Batch, noise: Noise
@@ -167,13 +167,17 @@ class Replay:
         self._names = list(found.terms)
         self._numbers = [name for name, value in found.terms.items() if _is_number(value)]
         self._others = [name for name in self._names if name not in self._numbers]
+        norm = () if found.norm is None else (found.norm,)
         self._program = Program(
             recorder,
-            [*found.gradients, *(found.terms[name] for name in self._others)],
+            [*found.gradients, *norm, *(found.terms[name] for name in self._others)],
             [found.terms[name] for name in self._numbers],
             own,
         )
-        self._gradients = self._program.outputs[: len(found.gradients)]
+        count = len(found.gradients)
+        self._gradients = self._program.outputs[:count]
+        self._norm = None if found.norm is None else self._program.outputs[count]
+        self._other_values = self._program.outputs[count + len(norm) :]
         self.proved = False
 
     def serves(self, algorithm: Algorithm[Any], batch: Batch, noise: Noise) -> bool:
@@ -190,15 +194,15 @@ class Replay:
         for name, value in noise.items():
             self._noise[name].copy_(value)
         self._program.run()
-        return Differentiated(self._gradients, self._terms())
+        return Differentiated(self._gradients, self._terms(), self._norm)
 
     def _terms(self) -> Terms:
         """Copies, as the next repetition writes over what is here."""
         terms = dict(zip(self._numbers, self._program.numbers.clone().unbind(), strict=True))
         if not self._others:
             return terms
-        others = self._program.outputs[len(self._gradients) :]
-        terms |= {name: value.clone() for name, value in zip(self._others, others, strict=True)}
+        others = zip(self._others, self._other_values, strict=True)
+        terms |= {name: value.clone() for name, value in others}
         return {name: terms[name] for name in self._names}
 
 

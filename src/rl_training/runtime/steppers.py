@@ -54,7 +54,8 @@ class CompiledStepper(ReplayStepper):
         found = self._compiled_differentiate(algorithm, name, batch, noise)
         if found is None:
             return super().differentiate(algorithm, name, batch, noise)
-        return Differentiated(*found)
+        gradients, terms = found
+        return Differentiated(gradients, terms)
 
     def _compiled_differentiate(
         self, algorithm: Algorithm[Any], name: str, batch: Batch, noise: Noise
