@@ -1,4 +1,4 @@
-"""What the steppers cost: compiled losses beside eager ones, and stacked seeds beside single ones.
+"""What the steppers cost: eager, replayed and compiled losses, and stacked seeds beside single ones.
 
     python -m benchmarks.steppers compiled --algos td3_bc,sac --widths 64,256
     python -m benchmarks.steppers stacked --algos td3_bc --widths 32,64,128,256 --seeds 2,4,8
@@ -24,16 +24,20 @@ from rl_training.data import TransitionDataset
 from rl_training.runtime.experience import Offline, StackedOffline
 from rl_training.runtime.memory import keep_freed_memory
 from rl_training.runtime.stacking import SeedStack
-from rl_training.runtime.steppers import CompiledStepper
+from rl_training.runtime.steppers import StepperKind, build_stepper
 from rl_training.spec import ProblemSpec
 
 SPEC = ProblemSpec(OBS_DIM, "continuous", ACTION_DIM, (-1.0,) * ACTION_DIM, (1.0,) * ACTION_DIM)
 UNIT = 2  # updates, of which TD3's actor takes part in every other
 
 
-def make(algo: str, width: int, layers: int, seed: int = 0) -> Algorithm[Any]:
+def make(
+    algo: str, width: int, layers: int, seed: int = 0, stepper: StepperKind = "replay"
+) -> Algorithm[Any]:
     spec = get_algorithm_spec(algo)
-    return spec.algorithm(SPEC, spec.config(hidden_sizes=(width,) * layers), seed=seed)
+    learner = spec.algorithm(SPEC, spec.config(hidden_sizes=(width,) * layers), seed=seed)
+    learner.stepper = build_stepper(stepper)
+    return learner
 
 
 def offline(dataset: TransitionDataset, batch_size: int, seed: int = 0) -> Offline:
@@ -71,21 +75,24 @@ def ratio(ours: Timing, theirs: Timing) -> float:
 
 def compare_compiled(arguments: argparse.Namespace, dataset: TransitionDataset) -> None:
     for algo, width in cases(arguments):
-        eager, compiled = (make(algo, width, arguments.layers) for _ in range(2))
-        compiled.stepper = CompiledStepper()
+        compiled = make(algo, width, arguments.layers, stepper="compiled")
         update = alone(compiled, dataset, arguments.batch_size)
         start = time.perf_counter()
         for _ in range(UNIT):
             update()
         seconds = time.perf_counter() - start
-        contestants = {
-            "compiled": repeated(update),
-            "eager": repeated(alone(eager, dataset, arguments.batch_size)),
-        }
+        contestants = {"compiled": repeated(update)}
+        for kind in ("eager", "replay"):
+            learner = make(algo, width, arguments.layers, stepper=kind)
+            contestants[kind] = repeated(alone(learner, dataset, arguments.batch_size))
         found = interleave(contestants, rounds=arguments.rounds, seconds=arguments.seconds)
         times = ", ".join(f"{name} {timing.microseconds:.0f} us" for name, timing in found.items())
-        share = ratio(found["compiled"], found["eager"])
-        print(f"{algo}, {width}: {times}, ratio {share:.2f}; compiling {seconds:.0f} s", flush=True)
+        shares = [ratio(found[kind], found["eager"]) for kind in ("replay", "compiled")]
+        print(
+            f"{algo}, {width}: {times}; of eager: replay {shares[0]:.2f}, compiled {shares[1]:.2f}; "
+            f"compiling {seconds:.0f} s",
+            flush=True,
+        )
 
 
 def compare_stacked(arguments: argparse.Namespace, dataset: TransitionDataset) -> None:

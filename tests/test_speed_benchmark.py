@@ -7,9 +7,12 @@ from typing import Any
 from unittest import mock
 
 import pytest
+import torch
+
+from rl_training.runtime.recording import Program, Recorder
 
 with mock.patch.dict(os.environ):  # it limits threads by environment variables
-    from benchmarks.speed import flops, goals, measure, page, timing
+    from benchmarks.speed import flops, goals, measure, page, parts, timing
     from benchmarks.speed.contests import CONTESTS
 
 
@@ -91,3 +94,25 @@ def test_the_page_names_rows_that_miss_their_goal_with_the_reason(
     )
     assert "TD3 against CleanRL was not measured: no checkout." in text
     assert "CQL" not in text
+
+
+def test_operations_of_a_recording_are_told_apart() -> None:
+    x = torch.rand(4, 4)
+    scale = torch.rand(4)
+
+    def function() -> list[torch.Tensor]:
+        normal = torch.native_layer_norm(x @ x, (4,), scale, scale, 1e-5)[0]
+        return [normal.relu_().sum()]
+
+    with Recorder() as recorder:
+        outputs = function()
+    kinds = [parts.kind_of(call) for call in Program(recorder, outputs).calls]
+    assert kinds == ["products", "normalisation", "other operations", "other operations"]
+
+
+def test_the_page_says_what_products_alone_would_leave() -> None:
+    by_id = {goal.id: goal for goal in goals.GOALS}
+    rows = [measure._row(by_id["crr/d3rlpy"], timing.Measured.ratios_of([5.0], [10.0]))]
+    shares = dict(zip(parts.KINDS, (0.7, 0.1, 0.1, 0.1), strict=True))
+    text = page._parts([{"contest": "crr", "us": 5.0, "shares": shares}], rows)
+    assert "| CRR | 5 | 0.70 | 0.10 | 0.10 | 0.10 | d3rlpy 0.40 |" in text

@@ -20,8 +20,9 @@ import torch
 
 from benchmarks.speed import flops, machine, report
 from benchmarks.speed.goals import GOALS
-from benchmarks.speed.measure import measure, measure_scale
+from benchmarks.speed.measure import measure, measure_parts, measure_scale
 from benchmarks.speed.page import PAGE, page_text
+from benchmarks.speed.parts import RUNS as PART_RUNS
 from benchmarks.speed.problem import Problem, Settings
 
 DIRECTORY = Path("runs/bench")
@@ -64,6 +65,13 @@ def run(settings: Settings, only: str | None) -> dict[str, Any]:
     for row in measure(problem, [goal for goal in GOALS if matches(goal.id, only)]):
         rows.append(row)
         print(report.line(row), flush=True)
+    parts = [
+        found
+        for name in PART_RUNS
+        if matches(f"parts/{name}", only)
+        if "shares" in (found := measure_parts(problem, name))
+    ]
+    print("\n".join(report.part_lines(parts)), flush=True)
     scale = {"not_measured": "left out by --only"}
     if matches("scale", only):
         scale = measure_scale(problem, DIRECTORY)
@@ -79,6 +87,7 @@ def run(settings: Settings, only: str | None) -> dict[str, Any]:
         "mflop": {"td3": flops.td3_flops() / 1e6, "sac": flops.sac_flops() / 1e6},
         "gemm_gflop_per_second": flops.GEMM_FLOPS / median(gemm[0]) / 1e3 if gemm else None,
         "rows": rows,
+        "parts": parts,
         "scale": scale,
         "minutes": (time.time() - start) / 60,
     }
@@ -119,7 +128,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="less data, shorter turns, 3 rounds")
     parser.add_argument("--json", type=Path, metavar="PATH", help="where the numbers go")
     arguments = parser.parse_args()
-    names = [*(goal.id for goal in GOALS), "scale"]
+    names = [*(goal.id for goal in GOALS), *(f"parts/{name}" for name in PART_RUNS), "scale"]
     if not any(matches(name, arguments.only) for name in names):
         parser.error(f"--only {arguments.only}: there is no such row, only {', '.join(names)}")
     return arguments

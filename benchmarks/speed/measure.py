@@ -12,7 +12,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from benchmarks.speed import end_to_end, flops, scale, seeds
+from benchmarks.speed import end_to_end, flops, parts, scale, seeds
 from benchmarks.speed.contests import CONTESTS, Contest
 from benchmarks.speed.goals import Goal
 from benchmarks.speed.problem import Problem
@@ -94,6 +94,11 @@ def _judged(goal: Goal, contest: Contest, ours: Timing, theirs: Timing) -> Measu
     work = contest.flops / flops.GEMM_FLOPS  # products that our update is worth
     shares = [work * b / a for a, b in zip(ours.cpu, theirs.cpu, strict=True)]
     return Measured(ours.cpu, theirs.cpu, Spread(shares))
+
+
+def measure_parts(problem: Problem, contest: str) -> dict[str, Any]:
+    found = attempt(lambda: parts.measure(problem, contest))
+    return found if isinstance(found, dict) else _missing(found)
 
 
 def measure_scale(problem: Problem, directory: Path) -> dict[str, Any]:

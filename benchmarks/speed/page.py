@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.cells import table
 from benchmarks.speed.goals import REASONS
+from benchmarks.speed.parts import KINDS
 from benchmarks.speed.report import Row, bound, peer, summary, verdict
 from benchmarks.speed.timing import TURN
 
@@ -73,6 +74,8 @@ def page_text(result: Result) -> str:
         f"{summary(rows)}.",
         "## Rows above their goal",
         _above(rows),
+        "## What our update is made of",
+        _parts(result["parts"], rows),
         "## What the rows compare",
         ROWS_MEAN.format(**result["mflop"], gemm=_gemm(result), cpu_gain=_cpu_gain(rows)),
         "## Scale",
@@ -123,6 +126,33 @@ def _above(rows: Sequence[Row]) -> str:
     if not lines:
         return "None: every row was measured and is within its `must`."
     return "Reasons are kept in `REASONS` of `benchmarks/speed/goals.py`.\n\n" + "\n".join(lines)
+
+
+PARTS = """\
+Shares of the time of our update, by timing each of its recorded operations: products of matrices and of matrices
+with vectors, which no library can leave out; layer normalisation; every other operation of losses, gradients and
+activations; and the rest, i.e. drawing batches and noise, Adam, targets, and Python. "Least ratio" is what a ratio
+above would be if everything but products and normalisation were free.
+
+{table}"""
+
+
+def _parts(parts: Sequence[dict[str, Any]], rows: Sequence[Row]) -> str:
+    if not parts:
+        return "Not measured."
+    header = ["update", "us", *KINDS, "least ratio"]
+    lines = []
+    for part in parts:
+        shares = part["shares"]
+        bounded = shares["products"] + shares["normalisation"]
+        own = [
+            row for row in rows if row["id"].startswith(f"{part['contest']}/") and "ratio" in row
+        ]
+        least = [f"{peer(row)} {row['ratio'] * bounded:.2f}" for row in own if not row["at_least"]]
+        title = own[0]["title"] if own else part["contest"]
+        cells = [f"{shares[kind]:.2f}" for kind in KINDS]
+        lines.append([title, f"{part['us']:,.0f}", *cells, ", ".join(least) or "—"])
+    return PARTS.format(table=table(header, lines))
 
 
 def _gemm(result: Result) -> str:

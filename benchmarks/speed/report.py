@@ -47,6 +47,14 @@ def peer(row: Row) -> str:
     return PEERS[row["id"].partition("/")[2]]
 
 
+def part_lines(parts: Sequence[dict[str, Any]]) -> list[str]:
+    return [
+        f"{each['contest']:<12} {each['us']:9,.0f} us: "
+        + ", ".join(f"{kind} {share:.2f}" for kind, share in each["shares"].items())
+        for each in parts
+    ]
+
+
 def scale_lines(scale: dict[str, Any]) -> list[str]:
     if "not_measured" in scale:
         return [f"scale: not measured: {scale['not_measured']}"]

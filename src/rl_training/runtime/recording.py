@@ -110,7 +110,7 @@ class Program:
         self.outputs = [self._plainly(tensor) for tensor in outputs]
         singles = [self._plainly(tensor) for tensor in numbers]
         prepared = [(operation, *self._prepared(operation)) for operation in needed]
-        self._calls = [self._call(*each) for each in prepared]
+        self.calls = [self._call(*each) for each in prepared]
         self.numbers = torch.zeros(len(numbers))
         into_place = {m for each in needed if each.into is not None for m in each.makes}
         for place, single in zip(self.numbers, singles, strict=True):
@@ -121,7 +121,7 @@ class Program:
         place.copy_(single)
         memory = memory_of(single)
         if memory not in into_place:
-            self._calls.append(partial(torch.Tensor.copy_, place, single))
+            self.calls.append(partial(torch.Tensor.copy_, place, single))
             return
         into_place.discard(memory)  # it may be there twice
         for viewer in self._plain.values():
@@ -133,11 +133,11 @@ class Program:
     def run(self) -> None:
         # not only without a graph: below everything that would keep one
         with torch.inference_mode():
-            for call in self._calls:
+            for call in self.calls:
                 call()
 
     def __len__(self) -> int:
-        return len(self._calls)
+        return len(self.calls)
 
     def _prepared(self, operation: Operation) -> tuple[Any, Any, Any]:
         return (
@@ -164,30 +164,34 @@ class Program:
         if operation.into is not None:
             function, name = operation.into
             return partial(function, *args, **kwargs, **{name: result})
-        return self._made_anew(operation.function, args, kwargs, result)
+        return MadeAnew(operation.function, args, kwargs, result, list(self._plain.values()))
 
-    def _made_anew(self, function: OpOverload, args: Any, kwargs: Any, result: Any) -> Call:
-        """Whoever looks at the old result looks at the new one from then on."""
-        several = not isinstance(result, Tensor)
-        viewers = [
+
+class MadeAnew:
+    """An operation whose result is new every time; whoever looked at the old one looks at this."""
+
+    def __init__(
+        self, func: OpOverload, args: Any, kwargs: Any, result: Any, viewers: Sequence[Tensor]
+    ) -> None:
+        self.func, self._args, self._kwargs = func, args, kwargs
+        self._is_one = isinstance(result, Tensor)
+        self._viewers = [
             [
                 (viewer, (viewer.storage_offset(), viewer.size(), viewer.stride()))
-                for viewer in self._plain.values()
+                for viewer in viewers
                 if memory_of(viewer) == memory_of(each)
             ]
-            for each in (result if several else (result,))
+            for each in ((result,) if self._is_one else result)
             if each is not None
         ]
 
-        def call() -> None:
-            new = function(*args, **kwargs)
-            made = [each for each in new if each is not None] if several else (new,)
-            for each, group in zip(made, viewers, strict=True):
-                storage = each.untyped_storage()
-                for viewer, geometry in group:
-                    viewer.set_(storage, *geometry)
-
-        return call
+    def __call__(self) -> None:
+        new = self.func(*self._args, **self._kwargs)
+        made = (new,) if self._is_one else [each for each in new if each is not None]
+        for each, group in zip(made, self._viewers, strict=True):
+            storage = each.untyped_storage()
+            for viewer, geometry in group:
+                viewer.set_(storage, *geometry)
 
 
 def memory_of(tensor: Tensor) -> int:
@@ -255,9 +259,10 @@ def _repeating(function: OpOverload, kwargs: Any) -> Callable[..., object]:
 
 
 def _bindings(name: str) -> Iterator[Callable[..., object]]:
-    for module in (torch._C._VariableFunctions, torch._C._nn):
-        if hasattr(module, name):
-            yield getattr(module, name)
+    for module in ("_VariableFunctions", "_nn", "_linalg"):
+        found = getattr(getattr(torch._C, module), name, None)
+        if found is not None:
+            yield found
 
 
 def _writing_into(operation: Operation) -> Into | None:

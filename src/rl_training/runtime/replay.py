@@ -54,6 +54,11 @@ class ReplayStepper(EagerStepper):
         self._batches: dict[object, SteadyBatch] = {}
         self._free: Free = {}  # memory that they share, one after the other
 
+    @property
+    def programs(self) -> list[Program]:
+        """What is repeated."""
+        return [each.program for each in self._replays.values() if each is not None and each.proved]
+
     def __deepcopy__(self, memo: Any) -> ReplayStepper:
         return type(self)()  # a copy has other networks
 
@@ -168,16 +173,16 @@ class Replay:
         self._numbers = [name for name, value in found.terms.items() if _is_number(value)]
         self._others = [name for name in self._names if name not in self._numbers]
         norm = () if found.norm is None else (found.norm,)
-        self._program = Program(
+        self.program = Program(
             recorder,
             [*found.gradients, *norm, *(found.terms[name] for name in self._others)],
             [found.terms[name] for name in self._numbers],
             own,
         )
         count = len(found.gradients)
-        self._gradients = self._program.outputs[:count]
-        self._norm = None if found.norm is None else self._program.outputs[count]
-        self._other_values = self._program.outputs[count + len(norm) :]
+        self._gradients = self.program.outputs[:count]
+        self._norm = None if found.norm is None else self.program.outputs[count]
+        self._other_values = self.program.outputs[count + len(norm) :]
         self.proved = False
 
     def serves(self, algorithm: Algorithm[Any], batch: Batch, noise: Noise) -> bool:
@@ -193,12 +198,12 @@ class Replay:
         self._batch.fill(batch)
         for name, value in noise.items():
             self._noise[name].copy_(value)
-        self._program.run()
+        self.program.run()
         return Differentiated(self._gradients, self._terms(), self._norm)
 
     def _terms(self) -> Terms:
         """Copies, as the next repetition writes over what is here."""
-        terms = dict(zip(self._numbers, self._program.numbers.clone().unbind(), strict=True))
+        terms = dict(zip(self._numbers, self.program.numbers.clone().unbind(), strict=True))
         if not self._others:
             return terms
         others = zip(self._others, self._other_values, strict=True)
