@@ -81,11 +81,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        if any(tag in _UNREPEATABLE for tag in func.tags):
-            self.obstacle = f"{func} is not the same every time"
         if self.obstacle is None:
-            self.operations.append(Operation(func, args, kwargs, result))
+            try:
+                self._see(func, args, kwargs, result)
+            except Exception as error:  # of tensors that have no memory of their own, for example
+                self.obstacle = f"{func}: {error}"
         return result
+
+    def _see(self, function: OpOverload, args: Any, kwargs: Any, result: Any) -> None:
+        if any(tag in _UNREPEATABLE for tag in function.tags):
+            self.obstacle = f"{function} is not the same every time"
+        else:
+            self.operations.append(Operation(function, args, kwargs, result))
 
 
 class Program:
@@ -104,8 +111,7 @@ class Program:
         """
         if recorder.obstacle is not None:
             raise UnrepeatableError(recorder.obstacle)
-        self._plain: dict[int, Tensor] = {}
-        self._alive: list[Any] = [recorder.operations, outputs, numbers]
+        self._plain: dict[int, Tensor] = {}  # by the identity of those that the recorder keeps
         needed = _needed(_varying(recorder.operations, own), [*outputs, *numbers])
         self.outputs = [self._plainly(tensor) for tensor in outputs]
         singles = [self._plainly(tensor) for tensor in numbers]
@@ -115,6 +121,7 @@ class Program:
         into_place = {m for each in needed if each.into is not None for m in each.makes}
         for place, single in zip(self.numbers, singles, strict=True):
             self._put(single, place, into_place)
+        self._plain.clear()
 
     def _put(self, single: Tensor, place: Tensor, into_place: set[int]) -> None:
         """Have it written to this place at once, if it is one of memory of its own, or copied."""
@@ -272,7 +279,7 @@ def _writing_into(operation: Operation) -> Into | None:
         before = [place.data_ptr() for place in tensors_in(places)]
         try:
             candidate.function(*operation.args, **operation.kwargs, **{candidate.name: places})
-        except (RuntimeError, TypeError):
+        except Exception:  # whatever it is, it is not the same operation
             continue
         after = [place.data_ptr() for place in tensors_in(places)]
         if before == after and same_bits(tensors_in(places), tensors_in(operation.result)):
