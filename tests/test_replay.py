@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import gc
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -304,3 +306,13 @@ def test_memory_of_a_recording_is_not_handed_out_to_others() -> None:
         POOL.give(taken)
     assert POOL.take(shape, torch.float32) is not taken
     assert own[shape, torch.float32] == [taken]
+
+
+def test_recording_loads_no_compiler() -> None:
+    code = (
+        "import sys, torch\n"
+        "from rl_training.runtime.recording import Recorder\n"
+        "with Recorder():\n    torch.rand(3).mul_(2)\n"
+        "assert 'torch._dynamo' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

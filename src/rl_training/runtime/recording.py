@@ -78,6 +78,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.operations: list[Operation] = []
         self.obstacle: str | None = None  # why they cannot be repeated
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Else PyTorch would load its compiler, which takes seconds, to keep it away from here."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
