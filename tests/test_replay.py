@@ -17,7 +17,7 @@ from rl_training.algorithms.bc import BC, BCConfig
 from rl_training.algorithms.rebrac import ReBRAC
 from rl_training.models.pool import POOL
 from rl_training.runtime import replay as replay_module
-from rl_training.runtime.recording import Program, Recorder, UnrepeatableError
+from rl_training.runtime.recording import Program, Recorder, UnrepeatableError, memory_of
 from rl_training.runtime.replay import ReplayStepper
 from tests.algorithms.test_contract import SPECS, batch_of, make
 from tests.test_stepper import SPEC, make_batch
@@ -142,7 +142,7 @@ def test_updates_keep_no_tensor() -> None:
     gc.disable()  # so that a cycle would show, too
     try:
         before = alive()
-        for _ in range(50):
+        for _ in range(2 * replay_module.ROWS):  # whose numbers have been made room for together
             algorithm.update(batch)
         assert alive() == before
     finally:
@@ -275,6 +275,59 @@ def test_numbers_are_gathered_in_one_tensor() -> None:
         x.copy_(torch.rand(3))
         program.run()
         assert torch.equal(program.numbers, torch.stack(function(x)))
+
+
+def test_what_is_only_joined_is_written_side_by_side() -> None:
+    def function(x: Tensor) -> list[Tensor]:
+        parts = [x + 1, (x * 2).relu_(), x.t() @ x]
+        joined = torch.cat([part.reshape(-1) for part in parts])
+        return [*parts, joined, torch.stack(parts[:2]), joined.norm()]
+
+    x = torch.randn(3, 3)
+    program, _ = program_of(function, x)
+    assert len(program) == 6  # the parts have one place each, so that one joins and one copies
+    x.copy_(torch.randn(3, 3))
+    program.run()
+    assert all(map(torch.equal, program.outputs, function(x)))
+    first, second, third, joined, stacked, _ = program.outputs
+    assert memory_of(first) == memory_of(second) == memory_of(stacked)
+    assert memory_of(third) != memory_of(joined)
+
+
+@pytest.mark.parametrize(
+    "join",
+    [
+        lambda a, b: torch.cat([a, b], 1),
+        lambda a, b: torch.cat([a, a]),
+        lambda a, b: torch.cat([a.t(), b.t()]),
+        lambda a, b: torch.cat([a[1:], b]),
+        lambda a, b: torch.cat([a, b]).mul_(2),
+    ],
+    ids=["along rows", "twice", "transposed", "a part", "changed afterwards"],
+)
+def test_other_joins_are_made(join: Any) -> None:
+    def function(x: Tensor) -> list[Tensor]:
+        a, b = x.exp(), x.cos()
+        return [a, b, join(a, b), a.add(1), b.add(1)]
+
+    x = torch.randn(2, 2)
+    program, _ = program_of(function, x)
+    x.copy_(torch.randn(2, 2))
+    program.run()
+    assert all(map(torch.equal, program.outputs, function(x)))
+
+
+def test_a_part_that_changes_after_it_is_joined_is_joined_by_a_copy() -> None:
+    def function(x: Tensor) -> list[Tensor]:
+        a, b = x.exp(), x.cos()
+        joined = torch.cat([a, b])
+        return [joined, a.mul_(2)]
+
+    x = torch.randn(2)
+    program, _ = program_of(function, x)
+    x.copy_(torch.randn(2))
+    program.run()
+    assert all(map(torch.equal, program.outputs, function(x)))
 
 
 def test_views_follow_results_that_are_made_anew() -> None:

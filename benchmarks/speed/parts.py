@@ -10,6 +10,7 @@ from typing import Any
 from benchmarks.speed import ours
 from benchmarks.speed.problem import HIDDEN, Problem
 from rl_training.runtime.execution import Run
+from rl_training.runtime.recording import MadeAnew
 
 PRODUCTS = frozenset({"addmm", "mm", "bmm", "baddbmm", "addmv", "mv"})
 KINDS = ("products", "normalisation", "other operations", "the rest")
@@ -49,7 +50,7 @@ class Clocked:
 
 
 def kind_of(call: Any) -> str:
-    name = getattr(call.func, "__name__", str(call.func)).split(".")[0]
+    name = call.name if isinstance(call, MadeAnew) else call.func.__name__
     if name in PRODUCTS:
         return "products"
     return "normalisation" if "layer_norm" in name else "other operations"

@@ -99,7 +99,8 @@ class DQNAlgorithm(Algorithm[DQNConfig]):
 
     def update_step(self, batch: Batch) -> Terms:
         terms = self.minimize("critic", batch, {})
-        self.priorities = terms.pop("priorities", None)
+        if batch.weights is not None:
+            self.priorities = terms.pop("priorities")
         return terms
 
     def after_collecting(self, before: int, after: int) -> None:

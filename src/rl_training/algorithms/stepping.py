@@ -55,6 +55,7 @@ class FusedAdam(torch.optim.Adam):
 
     def _forget(self) -> None:
         self._steps: Tensor | None = None
+        self._one: Tensor | None = None  # a number would be made a tensor at every step
         self._states: tuple[list[Tensor], ...] = ()
         self._scale: Tensor | None = None
 
@@ -73,8 +74,8 @@ class FusedAdam(torch.optim.Adam):
         parameters = group["params"]
         if self._steps is None or self.state[parameters[0]].get("step") is not self._states[2][0]:
             self._gather(parameters)
-        assert self._steps is not None
-        self._steps.add_(1)
+        assert self._steps is not None and self._one is not None
+        self._steps.add_(self._one)
         torch._fused_adam_(
             parameters,
             gradients,
@@ -115,6 +116,7 @@ class FusedAdam(torch.optim.Adam):
         """New or loaded states as lists; counts of steps become views of one tensor."""
         states = [self.state[parameter] or self._begin(parameter) for parameter in parameters]
         self._steps = torch.stack([state["step"] for state in states])
+        self._one = torch.ones_like(self._steps)
         for state, step in zip(states, self._steps.unbind(), strict=True):
             state["step"] = step
         self._states = tuple(

@@ -23,7 +23,9 @@ WriteRows = Callable[[NDArray[np.int64], NDArray[np.float32]], None]  # from whe
 
 
 def on_cpu(device: torch.device | str | None) -> bool:
-    return device is None or torch.device(device).type == "cpu"
+    if isinstance(device, str):
+        device = torch.device(device)
+    return device is None or device.type == "cpu"
 
 
 class SpareBatch:

@@ -32,6 +32,7 @@ _FILLED_BY_SHAPE = frozenset(
     {"ones_like", "zeros_like", "full_like", "new_zeros", "new_ones", "new_full"}
 )
 _COPYING = frozenset({"clone", "_to_copy"})
+_JOINING = frozenset({"cat", "stack"})
 _UNFILLED = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
 
 
@@ -44,6 +45,7 @@ class Into(NamedTuple):
 
     function: Callable[..., object]
     name: str
+    args: tuple[Any, ...] | None = None  # instead of the operation's own
 
 
 class Operation:
@@ -122,29 +124,58 @@ class Program:
         singles = [self._plainly(tensor) for tensor in numbers]
         prepared = [(operation, *self._prepared(operation)) for operation in needed]
         self.calls = [self._call(*each) for each in prepared]
+        # memory that is filled by being written into, so that it may as well be elsewhere
+        self._movable = {m for each in needed if each.into is not None for m in each.makes}
+        for position in reversed(range(len(needed))):
+            if self._joins(needed, position):
+                del self.calls[position]
         self.numbers = torch.zeros(len(numbers))
-        into_place = {m for each in needed if each.into is not None for m in each.makes}
         for place, single in zip(self.numbers, singles, strict=True):
-            self._put(single, place, into_place)
+            self._put(single, place)
         self._plain.clear()
 
-    def _put(self, single: Tensor, place: Tensor, into_place: set[int]) -> None:
+    def _joins(self, operations: Sequence[Operation], position: int) -> bool:
+        """Whether it only joins what is now written side by side at once."""
+        operation = operations[position]
+        if operation.name not in _JOINING or memory_of(operation.result) not in self._movable:
+            return False
+        parts, joined = self._plainly(operation.args[0]), self._plainly(operation.result)
+        memories = {memory_of(part) for part in parts}
+        changed = {m for each in operations[position + 1 :] for m in each.writes}
+        if (
+            operation.args[1:] not in ((), (0,))
+            or not joined.is_contiguous()
+            or len(memories) < len(parts)
+            or not memories <= self._movable
+            or changed & {memory_of(joined), *memories}
+            or not all(map(_is_whole, parts))
+        ):
+            return False
+        places = joined.view(-1).split([part.numel() for part in parts])
+        for part, place in zip(parts, places, strict=True):
+            self._move(part, place)
+        return True
+
+    def _put(self, single: Tensor, place: Tensor) -> None:
         """Have it written to this place at once, if it is one of memory of its own, or copied."""
         place.copy_(single)
-        memory = memory_of(single)
-        if memory not in into_place:
+        if memory_of(single) in self._movable:
+            self._move(single, place)
+        else:
             self.calls.append(partial(torch.Tensor.copy_, place, single))
-            return
-        into_place.discard(memory)  # it may be there twice
+
+    def _move(self, tensor: Tensor, place: Tensor) -> None:
+        """To this place, with all that look at the same memory."""
+        memory, start, storage = memory_of(tensor), place.storage_offset(), place.untyped_storage()
+        self._movable.discard(memory)
         for viewer in self._plain.values():
             if memory_of(viewer) == memory:
-                viewer.set_(
-                    place.untyped_storage(), place.storage_offset(), viewer.size(), viewer.stride()
-                )
+                offset = start + viewer.storage_offset()
+                viewer.set_(storage, offset, viewer.size(), viewer.stride())
 
     def run(self) -> None:
         # not only without a graph: below everything that would keep one
-        with torch.inference_mode():
+        with torch._C._InferenceMode(True):
             for call in self.calls:
                 call()
 
@@ -174,18 +205,20 @@ class Program:
         if operation.writes:
             return partial(_repeating(operation.function, kwargs), *args, **kwargs)
         if operation.into is not None:
-            function, name = operation.into
+            function, name, others = operation.into
+            args = args if others is None else self._plainly(others)
             return partial(function, *args, **kwargs, **{name: result})
-        return MadeAnew(operation.function, args, kwargs, result, list(self._plain.values()))
+        return MadeAnew(operation, args, kwargs, result, list(self._plain.values()))
 
 
 class MadeAnew:
     """An operation whose result is new every time; whoever looked at the old one looks at this."""
 
     def __init__(
-        self, func: OpOverload, args: Any, kwargs: Any, result: Any, viewers: Sequence[Tensor]
+        self, operation: Operation, args: Any, kwargs: Any, result: Any, viewers: Sequence[Tensor]
     ) -> None:
-        self.func, self._args, self._kwargs = func, args, kwargs
+        self.name, self._function = operation.name, operation.function._op
+        self._args, self._kwargs = args, kwargs
         self._is_one = isinstance(result, Tensor)
         self._viewers = [
             [
@@ -198,12 +231,18 @@ class MadeAnew:
         ]
 
     def __call__(self) -> None:
-        new = self.func(*self._args, **self._kwargs)
+        new = self._function(*self._args, **self._kwargs)
         made = (new,) if self._is_one else [each for each in new if each is not None]
         for each, group in zip(made, self._viewers, strict=True):
             storage = each.untyped_storage()
             for viewer, geometry in group:
                 viewer.set_(storage, *geometry)
+
+
+def _is_whole(tensor: Tensor) -> bool:
+    """Whether it has memory to itself, without gaps."""
+    size = tensor.untyped_storage().nbytes()
+    return tensor.is_contiguous() and tensor.numel() * tensor.itemsize == size
 
 
 def memory_of(tensor: Tensor) -> int:
@@ -264,10 +303,10 @@ def _repeating(function: OpOverload, kwargs: Any) -> Callable[..., object]:
     """PyTorch's own binding of an operation that writes, where there is one: it costs half."""
     name = function._schema.name.partition("::")[2]
     if name.endswith("_") and not name.startswith("_"):
-        return getattr(torch.Tensor, name, function)
+        return getattr(torch.Tensor, name, function._op)
     if "out" in kwargs:
-        return next(_bindings(name), function)
-    return function
+        return next(_bindings(name), function._op)
+    return function._op
 
 
 def _bindings(name: str) -> Iterator[Callable[..., object]]:
@@ -282,8 +321,9 @@ def _writing_into(operation: Operation) -> Into | None:
     for candidate in _candidates(operation):
         places = _like(operation.result)
         before = [place.data_ptr() for place in tensors_in(places)]
+        args = operation.args if candidate.args is None else candidate.args
         try:
-            candidate.function(*operation.args, **operation.kwargs, **{candidate.name: places})
+            candidate.function(*args, **operation.kwargs, **{candidate.name: places})
         except Exception:  # whatever it is, it is not the same operation
             continue
         after = [place.data_ptr() for place in tensors_in(places)]
@@ -293,8 +333,9 @@ def _writing_into(operation: Operation) -> Into | None:
 
 
 def _candidates(operation: Operation) -> Iterator[Into]:
-    if operation.name == "rsub":
-        yield Into(_subtracting_from(operation.args), "out")
+    if operation.name == "rsub" and len(operation.args) == 2:  # has no such form of its own
+        x, other = operation.args
+        yield Into(torch.sub, "out", (torch.as_tensor(other, dtype=x.dtype), x))
     if operation.name in _COPYING:
         yield Into(_copy, "out")
     for binding in _bindings(operation.name):
@@ -304,17 +345,7 @@ def _candidates(operation: Operation) -> Iterator[Into]:
         function = getattr(packet, overload)
         outs = [argument.name for argument in function._schema.arguments if argument.is_out]
         if len(outs) == 1:
-            yield Into(function, outs[0])
-
-
-def _subtracting_from(args: Any) -> Callable[..., object]:
-    """`number - x`, which has no form of its own that writes into `out`."""
-    number = torch.as_tensor(args[1], dtype=args[0].dtype)
-
-    def subtract(x: Tensor, _: Any, alpha: Any = 1, *, out: Tensor) -> object:
-        return torch.sub(number, x, alpha=alpha, out=out)
-
-    return subtract
+            yield Into(function._op, outs[0])
 
 
 def _copy(x: Tensor, *_: Any, out: Tensor, **__: Any) -> object:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from rl_training.algorithms.stepping import (
 )
 from rl_training.data.batch import Batch
 from rl_training.data.steady_batch import SteadyBatch
+from rl_training.models.modes import NoGrad
 from rl_training.models.pool import POOL, Free
 from rl_training.runtime.recording import (
     Program,
@@ -30,6 +31,7 @@ from rl_training.runtime.recording import (
 
 log = logging.getLogger("rl_training")
 
+ROWS = 64  # of numbers that are made room for at once
 MOST = 16  # losses and forms of batches; whoever has more would not repeat much
 
 What = str | TermsFunction  # a loss by its network, or a function that is evaluated beforehand
@@ -183,6 +185,7 @@ class Replay:
         self._gradients = self.program.outputs[:count]
         self._norm = None if found.norm is None else self.program.outputs[count]
         self._other_values = self.program.outputs[count + len(norm) :]
+        self._rows: list[tuple[Tensor, Sequence[Tensor]]] = []
         self.proved = False
 
     def serves(self, algorithm: Algorithm[Any], batch: Batch, noise: Noise) -> bool:
@@ -203,12 +206,23 @@ class Replay:
 
     def _terms(self) -> Terms:
         """Copies, as the next repetition writes over what is here."""
-        terms = dict(zip(self._numbers, self.program.numbers.clone().unbind(), strict=True))
+        row, views = self._rows.pop() if self._rows else self._more_rows()
+        row.copy_(self.program.numbers)
+        terms = dict(zip(self._numbers, views, strict=True))
         if not self._others:
             return terms
         others = zip(self._others, self._other_values, strict=True)
         terms |= {name: value.clone() for name, value in others}
         return {name: terms[name] for name in self._names}
+
+    def _more_rows(self) -> tuple[Tensor, Sequence[Tensor]]:
+        """Room for the numbers of many repetitions: single tensors cost most when made one by one."""
+        width = len(self._numbers)
+        with NoGrad():
+            block = torch.empty(ROWS, width)
+            rows, views = block.unbind(), block.view(-1).unbind()
+        self._rows = [(row, views[n * width : (n + 1) * width]) for n, row in enumerate(rows)]
+        return self._rows.pop()
 
 
 def _is_number(value: Tensor) -> bool:
