@@ -74,7 +74,8 @@ class FusedAdam(torch.optim.Adam):
         parameters = group["params"]
         if self._steps is None or self.state[parameters[0]].get("step") is not self._states[2][0]:
             self._gather(parameters)
-        assert self._steps is not None and self._one is not None
+        assert self._steps is not None
+        assert self._one is not None
         self._steps.add_(self._one)
         torch._fused_adam_(
             parameters,
