@@ -202,7 +202,12 @@ class EnsembleMLP(nn.Module):
         return torch.addmm(last_bias[index], x, last_weight[index])
 
     def chosen(self, indices: Tensor, x: Tensor) -> Tensor:
-        """Values of some members alone, (chosen, batch) or (chosen, batch, out_dim)."""
+        """Values of some members alone, (chosen, batch) or (chosen, batch, out_dim).
+
+        In the order of `indices`; if these are all, in the members' own.
+        """
+        if len(indices) == self.members:  # then nothing has to be copied
+            return self(x)
         return evaluate(
             self.layout, x, [value.index_select(0, indices) for value in self._all_parameters()]
         )

@@ -20,7 +20,8 @@ from rl_training.models.pool import POOL, SMALL
 
 CHUNK = 512  # rows at a time: activations stay in the cache, in memory that malloc recycles
 LARGE = 2**18  # numbers in an activation from which that outweighs more calls
-ALONE = 2**15  # numbers in a member's activation from which normalising it alone does
+ALONE = 2**16  # numbers in a member's activation from which members go one by one for that
+ALONE_IF_NORMALISED = 2**15
 
 threshold_backward = torch.ops.aten.threshold_backward.grad_input
 layer_norm_backward = torch.ops.aten.native_layer_norm_backward
@@ -51,13 +52,14 @@ def _small(layout: Layout, x: Tensor, parameters: Sequence[Tensor]) -> bool:
 
 
 def _alone(layout: Layout, x: Tensor, parameters: Sequence[Tensor]) -> bool:
-    """Whether members go one by one: large ones do, if normalised.
+    """Whether members go one by one: large ones do, so that each stays in the cache.
 
     PyTorch normalises, scales and shifts in one go if all rows have the same scale.
     """
-    if layout.norm == "none" or not layout.ensemble or layout.layers == 1:
+    if not layout.ensemble or layout.layers == 1:
         return False
-    return x.shape[0] * parameters[0].shape[-1] >= ALONE
+    least = ALONE if layout.norm == "none" else ALONE_IF_NORMALISED
+    return x.shape[0] * parameters[0].shape[-1] >= least
 
 
 def _nets(layout: Layout, parameters: Sequence[Tensor], alone: bool) -> list[Net]:
