@@ -83,4 +83,6 @@ def _product(ensemble: bool, scalar: bool, inputs: Tensor, d: Tensor) -> Tensor:
         return torch.bmm(d.unsqueeze(1), inputs)
     if ensemble:
         return torch.bmm(inputs.mT, d)
+    if 1 < inputs.shape[1] < 16:  # by way of its transpose, at a third of the cost
+        return torch.mm(inputs.t(), d).t().contiguous()
     return torch.mm(d.t(), inputs)
