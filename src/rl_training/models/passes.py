@@ -169,7 +169,9 @@ def _head(layout: Layout, x: Tensor, net: Net) -> Tensor:
     if not layout.scalar:
         if weight.ndim == 3:
             return torch.baddbmm(bias, x, weight)
-        return _narrow_head(x, weight, bias) if is_narrow(len(weight)) else F.linear(x, weight, bias)
+        return (
+            _narrow_head(x, weight, bias) if is_narrow(len(weight)) else F.linear(x, weight, bias)
+        )
     if weight.ndim == 2:
         return torch.addmv(bias, x, weight[0])
     # in this order at half the cost; autograd would go back the slower way
