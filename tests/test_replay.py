@@ -26,7 +26,7 @@ from tests.test_steppers import KINDS, data_of
 
 def recorded(stepper: Any) -> list[Any]:
     """What each loss, and each function evaluated beforehand, has come to."""
-    return list(stepper._replays.values())
+    return list(stepper.recordings.replays.values())
 
 
 def assert_same_updates(eager: Any, replay: Any, batches: list[Any]) -> None:

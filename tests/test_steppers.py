@@ -194,6 +194,9 @@ def stacked_updates_agree(
                 torch.testing.assert_close(other[name], value, **CLOSE)
         for own, other in zip(alone, together, strict=True):
             assert_same_state(other, own)
+    recorded = list(stack._recordings.replays.values())
+    assert bool(recorded) == algorithm.repeatable
+    assert all(each is not None and each.proved for each in recorded)
 
 
 @pytest.mark.parametrize(("name", "kind", "options"), CASES)

@@ -63,7 +63,7 @@ def measure(problem: Problem, contest: str) -> dict[str, Any]:
     contestant.run(2 * UNIT)
     stepper: Any = run.algorithm.stepper
     operations = []
-    for program in stepper.programs:
+    for program in stepper.recordings.programs:
         program.calls = [Clocked(call) for call in program.calls]
         operations += program.calls
     updates = UNIT if problem.settings.quick else UPDATES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 import torch
 from torch import Tensor
@@ -64,6 +64,12 @@ class Batch:
             return self._rows.narrow(1, 0, width)
         actions = self.actions.reshape(len(self), -1).to(self.obs.dtype)
         return torch.cat([self.obs, actions], 1)
+
+    def with_choices(self, **choices: Tensor) -> Batch:
+        """The same rows with discrete actions that are elsewhere in memory."""
+        batch = replace(self, **choices)
+        object.__setattr__(batch, "_rows", self._rows)
+        return batch
 
     def parts(self, count: int) -> list[Batch]:
         """`count` batches of equal size, as views."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -38,28 +38,22 @@ What = str | TermsFunction  # a loss by its network, or a function that is evalu
 Evaluation = Callable[[Batch, Noise], Differentiated]
 
 
-class ReplayStepper(EagerStepper):
-    """Gives what the eager stepper gives, bit for bit, and is faster by what leads to the operations.
-
-    The first evaluation of its kind is recorded, the second is repeated and compared with one as
-    ever. Whatever cannot be repeated, or is not equal, stays eager.
-    """
-
-    def __init__(self) -> None:
-        self._begin(0)
-
-    def _begin(self, place: int) -> None:
-        """With nothing recorded yet of parameters that are at this place in memory."""
-        self._place = place
-        self._replays: dict[object, Replay | None] = {}  # None: eager
-        self._last: dict[What, Replay] = {}  # the one that served last
-        self._batches: dict[object, SteadyBatch] = {}
-        self._free: Free = {}  # memory that they share, one after the other
+class Steady(Protocol):
+    """A batch whose memory stays where it is; `fill` has it hold what another one does."""
 
     @property
-    def programs(self) -> list[Program]:
-        """What is repeated."""
-        return [each.program for each in self._replays.values() if each is not None and each.proved]
+    def batch(self) -> Batch: ...
+
+    def fits(self, batch: Batch) -> bool: ...
+
+    def fill(self, batch: Batch) -> None: ...
+
+
+class ReplayStepper(EagerStepper):
+    """Gives what the eager stepper gives, bit for bit, and is faster by what leads to the operations."""
+
+    def __init__(self) -> None:
+        self.recordings = Recordings(SteadyBatch)
 
     def __deepcopy__(self, memo: Any) -> ReplayStepper:
         return type(self)()  # a copy has other networks
@@ -67,20 +61,25 @@ class ReplayStepper(EagerStepper):
     def differentiate(
         self, algorithm: Algorithm[Any], name: str, batch: Batch, noise: Noise
     ) -> Differentiated:
-        replay = self._last.get(name)
-        if replay is not None and replay.serves(algorithm, batch, noise):
+        if not is_repeatable(algorithm):
+            return super().differentiate(algorithm, name, batch, noise)
+        replay = self.recordings.ready(name, batch, noise)
+        if replay is not None:
             return replay(batch, noise)
 
         def evaluation(batch: Batch, noise: Noise) -> Differentiated:
             return EagerStepper.differentiate(self, algorithm, name, batch, noise)
 
-        return self._evaluate(algorithm, name, evaluation, batch, noise)
+        anchor = next(iter(algorithm.parameters()))
+        return self.recordings.evaluate(name, evaluation, batch, noise, anchor)
 
     def evaluate(
         self, algorithm: Algorithm[Any], function: TermsFunction, batch: Batch, noise: Noise
     ) -> Terms:
-        replay = self._last.get(function)
-        if replay is not None and replay.serves(algorithm, batch, noise):
+        if not is_repeatable(algorithm):
+            return super().evaluate(algorithm, function, batch, noise)
+        replay = self.recordings.ready(function, batch, noise)
+        if replay is not None:
             return replay(batch, noise).terms
 
         def evaluation(batch: Batch, noise: Noise) -> Differentiated:
@@ -88,27 +87,56 @@ class ReplayStepper(EagerStepper):
                 [], EagerStepper.evaluate(self, algorithm, function, batch, noise)
             )
 
-        return self._evaluate(algorithm, function, evaluation, batch, noise).terms
-
-    def _evaluate(
-        self,
-        algorithm: Algorithm[Any],
-        what: What,
-        evaluation: Evaluation,
-        batch: Batch,
-        noise: Noise,
-    ) -> Differentiated:
-        if not _is_repeatable(algorithm):
-            return evaluation(batch, noise)
         anchor = next(iter(algorithm.parameters()))
+        return self.recordings.evaluate(function, evaluation, batch, noise, anchor).terms
+
+
+def is_repeatable(algorithm: Algorithm[Any]) -> bool:
+    changes = algorithm.follows_progress and algorithm.online_progress is not None
+    return algorithm.repeatable and not changes and algorithm.device.type == "cpu"
+
+
+class Recordings:
+    """What has been recorded of a learner's losses, by loss and by form of batch.
+
+    The first evaluation of its kind is recorded, the second is repeated and compared with one as
+    ever. Whatever cannot be repeated, or is not equal, stays eager.
+    """
+
+    def __init__(self, steady: Callable[[Batch], Steady]) -> None:
+        self._steady = steady
+        self._begin(0)
+
+    def _begin(self, place: int) -> None:
+        """With nothing recorded yet of parameters that are at this place in memory."""
+        self._place = place
+        self.replays: dict[object, Replay | None] = {}  # None: eager
+        self._last: dict[What, Replay] = {}  # the one that served last
+        self._batches: dict[object, Steady] = {}
+        self._free: Free = {}  # memory that they share, one after the other
+
+    @property
+    def programs(self) -> list[Program]:
+        """What is repeated."""
+        return [each.program for each in self.replays.values() if each is not None and each.proved]
+
+    def ready(self, what: What, batch: Batch, noise: Noise) -> Replay | None:
+        """The one that served last, if it does again."""
+        replay = self._last.get(what)
+        return replay if replay is not None and replay.serves(batch, noise) else None
+
+    def evaluate(
+        self, what: What, evaluation: Evaluation, batch: Batch, noise: Noise, anchor: Tensor
+    ) -> Differentiated:
+        """`anchor` is a parameter: when it moves to other memory, all is to be recorded anew."""
         if anchor.data_ptr() != self._place:
             self._begin(anchor.data_ptr())
         key = (what, batch.form, *[(name, value.shape) for name, value in noise.items()])
-        if key not in self._replays:
-            if len(self._replays) == MOST:
+        if key not in self.replays:
+            if len(self.replays) == MOST:
                 return evaluation(batch, noise)
             return self._record(key, evaluation, batch, noise, anchor)
-        replay = self._replays[key]
+        replay = self.replays[key]
         if replay is None:
             return evaluation(batch, noise)
         if not replay.proved:
@@ -120,16 +148,16 @@ class ReplayStepper(EagerStepper):
         self, key: object, evaluation: Evaluation, batch: Batch, noise: Noise, anchor: Tensor
     ) -> Differentiated:
         if batch.form not in self._batches:
-            self._batches[batch.form] = SteadyBatch(batch)
+            self._batches[batch.form] = self._steady(batch)
         steady, drawn = self._batches[batch.form], {k: v.clone() for k, v in noise.items()}
         steady.fill(batch)
         own = {memory_of(tensor) for tensors in self._free.values() for tensor in tensors}
         with POOL.replaced_by(self._free), Recorder() as recorder:
             found = evaluation(steady.batch, drawn)
             POOL.give(*found.spent)  # nobody takes it before the next recording
-        self._replays[key] = None
+        self.replays[key] = None
         try:
-            self._replays[key] = Replay(recorder, steady, drawn, found, own, anchor)
+            self.replays[key] = Replay(recorder, steady, drawn, found, own, anchor)
         except UnrepeatableError as error:
             log.debug("%s stays eager: %s", key, error)
         return found._replace(terms={k: v.clone() for k, v in found.terms.items()}, spent=())
@@ -138,7 +166,7 @@ class ReplayStepper(EagerStepper):
         self, key: object, evaluation: Evaluation, batch: Batch, noise: Noise
     ) -> Differentiated:
         """Other data and other parameters than when it was recorded, so what was kept shows."""
-        replay = self._replays[key]
+        replay = self.replays[key]
         assert replay is not None
         expected = evaluation(batch, noise)
         try:
@@ -147,13 +175,8 @@ class ReplayStepper(EagerStepper):
         except Exception as error:  # of a repetition, which nothing depends on yet
             log.debug("%s stays eager: %s", key, error)
         if not replay.proved:
-            self._replays[key] = None
+            self.replays[key] = None
         return expected
-
-
-def _is_repeatable(algorithm: Algorithm[Any]) -> bool:
-    changes = algorithm.follows_progress and algorithm.online_progress is not None
-    return algorithm.repeatable and not changes and algorithm.device.type == "cpu"
 
 
 class Replay:
@@ -162,13 +185,12 @@ class Replay:
     def __init__(
         self,
         recorder: Recorder,
-        batch: SteadyBatch,
+        batch: Steady,
         noise: Noise,
         found: Differentiated,
         own: set[int],
         anchor: Tensor,
     ) -> None:
-        """`anchor` is a parameter: when it moves to other memory, all is to be recorded anew."""
         self._anchor, self._place = anchor, anchor.data_ptr()
         self._batch, self._noise = batch, noise
         self._names = list(found.terms)
@@ -188,9 +210,9 @@ class Replay:
         self._rows: list[tuple[Tensor, Sequence[Tensor]]] = []
         self.proved = False
 
-    def serves(self, algorithm: Algorithm[Any], batch: Batch, noise: Noise) -> bool:
+    def serves(self, batch: Batch, noise: Noise) -> bool:
         """Whether what was recorded is what is asked for."""
-        if not _is_repeatable(algorithm) or self._anchor.data_ptr() != self._place:
+        if self._anchor.data_ptr() != self._place:
             return False
         if len(noise) != len(self._noise) or not self._batch.fits(batch):
             return False

@@ -114,7 +114,8 @@ def _train(seats: Sequence[_Seat]) -> None:
         seat.start()
     going = [seat for seat in seats if seat.goes_on]
     while going:
-        stack = SeedStack([seat.run.algorithm for seat in going])
+        repeats = going[0].run.config.groups.controls.stepper == "replay"
+        stack = SeedStack([seat.run.algorithm for seat in going], repeats=repeats)
         batches = StackedOffline([_offline(seat.run) for seat in going])
         try:
             while all(seat.goes_on for seat in going):

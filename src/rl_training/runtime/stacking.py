@@ -8,6 +8,7 @@ slices of tensors that have the seed axis first. What an update does is the algo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm
 from rl_training.algorithms.stepping import (
+    Differentiated,
     FusedAdam,
     Noise,
     Terms,
@@ -23,17 +25,22 @@ from rl_training.algorithms.stepping import (
 )
 from rl_training.data.batch import Batch
 from rl_training.data.row_layout import RowLayout
+from rl_training.models.modes import NoGrad
 from rl_training.models.nodes import Tape
 from rl_training.models.pool import POOL
 from rl_training.models.stacked import Stack, outside_vmap
+from rl_training.runtime.replay import Evaluation, Recordings, What, is_repeatable
 
 
 class SeedStack:
     """Takes over the parameters of its algorithms until `release`, and is the stepper of them all."""
 
-    def __init__(self, algorithms: Sequence[Algorithm[Any]]) -> None:
-        self.algorithms = algorithms
+    def __init__(self, algorithms: Sequence[Algorithm[Any]], *, repeats: bool = True) -> None:
+        """With `repeats`, operations that have been seen once are repeated, as for one seed."""
+        self.algorithms, self._repeats = algorithms, repeats
         self._stack = Stack(len(algorithms))
+        self._recordings = Recordings(partial(_HeldBatch, self._stack))
+        self._held: tuple[Tensor, ...] = ()  # rows and returns, in memory that stays
         first = algorithms[0]
         named = [dict(algorithm.named_parameters()) for algorithm in algorithms]
         stacked: dict[str, Tensor] = {}
@@ -46,6 +53,7 @@ class SeedStack:
         self._trained = {
             name: [by_id[id(value)] for value in first.parameters_of(name)] for name in first.losses
         }
+        self._anchor = next(iter(stacked.values()))
         self._targets, self._sources = (
             [by_id[id(value)] for value in values] for values in first.tracked_parameters()
         )
@@ -74,8 +82,8 @@ class SeedStack:
             batch = Batch.from_rows(rows, layout, returns=returns[0] if returns else None)
             return self._body.update(batch)
 
-        optional = () if returns is None else (returns,)
-        terms = self._stack.run(of_one_seed, rows, *optional)
+        self._hold((rows,) if returns is None else (rows, returns))
+        terms = self._stack.run(of_one_seed, *self._held)
         for algorithm in self.algorithms:
             algorithm.update_count = self._body.update_count
         each = {name: values.unbind() for name, values in terms.items()}
@@ -83,6 +91,13 @@ class SeedStack:
             {name: values[seed] for name, values in each.items()}
             for seed in range(len(self.algorithms))
         ]
+
+    def _hold(self, given: tuple[Tensor, ...]) -> None:
+        if [value.shape for value in given] != [value.shape for value in self._held]:
+            self._held = given
+            return
+        for held, value in zip(self._held, given, strict=True):
+            held.copy_(value)
 
     def release(self) -> None:
         """Give every algorithm its parameters and moments back, as tensors of its own."""
@@ -96,24 +111,64 @@ class SeedStack:
     # -- the stepper of the body, which runs inside vmap ---------------------------------------
 
     def minimize(self, algorithm: Algorithm[Any], name: str, batch: Batch, noise: Noise) -> Terms:
-        with Tape(self._trained[name]) as tape:
-            terms = algorithm.losses[name](algorithm, batch, noise, algorithm.config)
-        loss = terms[f"{name}_loss"]
-        if loss.ndim:
-            raise RuntimeError(f"a loss is one number, but this has shape {tuple(loss.shape)}")
-        losses = self._stack.of_all(loss)
-        with outside_vmap():
-            total = losses.sum()  # of seeds that have nothing to do with each other
-            with torch.no_grad():
-                self._step(name, all_found(self.algorithms[0], name, tape.gradients(total)))
-                POOL.give(*tape.from_pool)
-        return {key: value.detach() for key, value in terms.items()}
+        def evaluation(batch: Batch, noise: Noise) -> Differentiated:
+            return self._differentiate(algorithm, name, batch, noise)
 
-    @torch.no_grad()
+        found = self._evaluate(algorithm, name, evaluation, batch, noise)
+        with outside_vmap(), NoGrad():
+            self._step(name, found.gradients)
+            POOL.give(*found.spent)
+        return self._shown(found.terms)
+
     def evaluate(
         self, algorithm: Algorithm[Any], function: TermsFunction, batch: Batch, noise: Noise
     ) -> Terms:
-        return function(algorithm, batch, noise, algorithm.config)
+        def evaluation(batch: Batch, noise: Noise) -> Differentiated:
+            with NoGrad():
+                terms = function(algorithm, batch, self._shown(noise), algorithm.config)
+            return Differentiated([], self._of_all(terms))
+
+        return self._shown(self._evaluate(algorithm, function, evaluation, batch, noise).terms)
+
+    def _evaluate(
+        self,
+        algorithm: Algorithm[Any],
+        what: What,
+        evaluation: Evaluation,
+        batch: Batch,
+        noise: Noise,
+    ) -> Differentiated:
+        """For noise, and with terms, of all seeds; what has been seen already is repeated."""
+        drawn = self._of_all(noise)
+        if not (self._repeats and is_repeatable(algorithm)):
+            return evaluation(batch, drawn)
+        replay = self._recordings.ready(what, batch, drawn)
+        if replay is not None:
+            with outside_vmap():
+                return replay(batch, drawn)
+        return self._recordings.evaluate(what, evaluation, batch, drawn, self._anchor)
+
+    def _differentiate(
+        self, algorithm: Algorithm[Any], name: str, batch: Batch, noise: Noise
+    ) -> Differentiated:
+        with Tape(self._trained[name]) as tape:
+            terms = algorithm.losses[name](algorithm, batch, self._shown(noise), algorithm.config)
+        if terms[f"{name}_loss"].ndim:
+            shape = tuple(terms[f"{name}_loss"].shape)
+            raise RuntimeError(f"a loss is one number, but this has shape {shape}")
+        found = self._of_all(terms)
+        with outside_vmap():
+            total = found[f"{name}_loss"].sum()  # of seeds that have nothing to do with each other
+            with NoGrad():
+                gradients = all_found(self.algorithms[0], name, tape.gradients(total))
+        detached = {key: value.detach() for key, value in found.items()}
+        return Differentiated(gradients, detached, spent=tape.from_pool)
+
+    def _of_all(self, values: Noise) -> Noise:
+        return {name: self._stack.of_all(value) for name, value in values.items()}
+
+    def _shown(self, values: Noise) -> Noise:
+        return {name: self._stack.shown(value) for name, value in values.items()}
 
     def track(self, algorithm: Algorithm[Any], tau: float) -> None:
         with outside_vmap(), torch.no_grad():
@@ -138,6 +193,35 @@ class SeedStack:
         if max_norm is not None:
             gradients = clipped_by_seed(gradients, max_norm)
         self._optimizers[name].apply(gradients)
+
+
+class _HeldBatch:
+    """A batch as one seed sees it, of rows whose memory stays; only choices have to be copied.
+
+    These are whole numbers, and so not in the rows themselves.
+    """
+
+    def __init__(self, stack: Stack, batch: Batch) -> None:
+        self._stack, self._form, self._given = stack, batch.form, batch
+        self._choices = {
+            name: stack.of_all(value).clone()
+            for name in ("actions", "next_actions")
+            if (value := getattr(batch, name)) is not None and not value.is_floating_point()
+        }
+
+    @property
+    def batch(self) -> Batch:
+        """Within the same vmap as what it was filled with."""
+        shown = {name: self._stack.shown(value) for name, value in self._choices.items()}
+        return self._given.with_choices(**shown) if shown else self._given
+
+    def fits(self, batch: Batch) -> bool:
+        return batch.form == self._form
+
+    def fill(self, batch: Batch) -> None:
+        self._given = batch
+        for name, held in self._choices.items():
+            held.copy_(self._stack.of_all(getattr(batch, name)))
 
 
 class StackedAdam:
