@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -12,7 +13,7 @@ import torch
 from rl_training.runtime.recording import Program, Recorder
 
 with mock.patch.dict(os.environ):  # it limits threads by environment variables
-    from benchmarks.speed import flops, goals, measure, page, parts, timing
+    from benchmarks.speed import flops, goals, measure, page, parts, report, timing
     from benchmarks.speed.contests import CONTESTS
 
 
@@ -114,5 +115,33 @@ def test_the_page_says_what_products_alone_would_leave() -> None:
     by_id = {goal.id: goal for goal in goals.GOALS}
     rows = [measure._row(by_id["crr/d3rlpy"], timing.Measured.ratios_of([5.0], [10.0]))]
     shares = dict(zip(parts.KINDS, (0.7, 0.1, 0.1, 0.1), strict=True))
-    text = page._parts([{"contest": "crr", "us": 5.0, "shares": shares}], rows)
-    assert "| CRR | 5 | 0.70 | 0.10 | 0.10 | 0.10 | d3rlpy 0.40 |" in text
+    found = {"contest": "crr", "us": 5.0, "shares": shares, "gflop_per_second": 77.0}
+    text = page._parts([found], rows, "99 GFLOP/s")
+    assert "| CRR | 5 | 0.70 | 0.10 | 0.10 | 0.10 | 77 | d3rlpy 0.40 |" in text
+    assert "alone ran at 99 GFLOP/s" in text
+
+
+def test_the_rate_of_products_counts_their_arithmetic() -> None:
+    a, b, v, bias = torch.rand(2, 3, 4), torch.rand(2, 4, 5), torch.rand(4), torch.rand(2, 1, 5)
+    out = torch.empty(2, 3, 5)
+    for call, flops in (
+        (partial(torch.baddbmm, bias, a, b, out=out), 2 * 2 * 3 * 4 * 5),
+        (partial(torch.mv, a[0], v), 2 * 3 * 4),
+    ):
+        clocked = parts.Clocked(call)
+        clocked()
+        clocked()
+        assert clocked.kind == "products"
+        assert clocked.flops == 2 * flops
+
+
+def test_a_row_says_how_far_its_aim_is() -> None:
+    by_id = {goal.id: goal for goal in goals.GOALS}
+    missed = measure._row(by_id["sac/sb3"], timing.Measured.ratios_of([6.0], [10.0]))
+    reached = measure._row(by_id["sac/sb3"], timing.Measured.ratios_of([5.0], [10.0]))
+    share = measure._row(by_id["sac/gemm"], timing.Measured.ratios_of([7.0], [10.0]))
+    assert [report.distance(row) for row in (missed, reached, share)] == [
+        "0.050 away",
+        "reached",
+        "0.050 away",
+    ]

@@ -68,6 +68,12 @@ _PARTS = (
     'See "What our update is made of" for what would be left if all but the products were free.'
 )
 REASONS: dict[str, str] = {
+    "iql/corl": (
+        "V is evaluated once more than in CORL, after its own step, as in the authors' code: a fifteenth of the "
+        f"products. {_PARTS}"
+    ),
+    "iql/d3rlpy": f"Nearly all of it is products. {_PARTS}",
+    "td3_bc/d3rlpy": f"Nearly all of it is products. {_PARTS}",
     "rebrac/d3rlpy": (
         "Both critics are normalised on both sides, by the same kernels of PyTorch, and the actor follows the "
         f"smaller of the two. {_PARTS}"

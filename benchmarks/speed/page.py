@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.cells import table
 from benchmarks.speed.goals import REASONS
 from benchmarks.speed.parts import KINDS
-from benchmarks.speed.report import Row, bound, peer, summary, verdict
+from benchmarks.speed.report import Row, bound, distance, peer, summary, verdict
 from benchmarks.speed.timing import TURN
 
 PAGE = Path(__file__).parents[2] / "docs" / "benchmarks" / "speed.md"
@@ -21,7 +21,9 @@ Every row is the time of this package divided by that of a peer for the same wor
 except in the rows marked "at least". `must` is what a row has to keep, `aim` what would be good.
 "ours" and "theirs" are CPU microseconds, the medians of all rounds; the ratio is the median of the ratios
 of single rounds, with their quartiles. Absolute times move by a third from hour to hour on a shared
-machine; ratios inside a round do not, so compare ratios.
+machine, and ratios inside a round much less, so compare ratios. Where the machine is busy or its interpreter is
+slow they are smaller, since the peers spend more of their time in Python: this page's rows are from a quiet machine
+if its load below is about 1.
 
 - **Work**: one gradient update with the drawing of its batch, from {transitions:,} random transitions in
   memory, observations of 17 numbers, actions of 6, networks of 256-256 with ReLU, batches of 256. Both
@@ -75,9 +77,9 @@ def page_text(result: Result) -> str:
         "## Rows above their goal",
         _above(rows),
         "## What our update is made of",
-        _parts(result["parts"], rows),
+        _parts(result["parts"], rows, _gemm(result)),
         "## What the rows compare",
-        ROWS_MEAN.format(**result["mflop"], gemm=_gemm(result), cpu_gain=_cpu_gain(rows)),
+        ROWS_MEAN.format(**result["mflop"], gemm=_in_brackets(result), cpu_gain=_cpu_gain(rows)),
         "## Scale",
         _scale(result["scale"]),
         "## Machine",
@@ -87,14 +89,16 @@ def page_text(result: Result) -> str:
 
 
 def _rows_table(rows: Sequence[Row]) -> str:
-    header = ["case", "against", "ours", "theirs", "ratio", "quartiles", "must", "aim", "within"]
+    header = [
+        "case", "against", "ours", "theirs", "ratio", "quartiles", "must", "aim", "within", "to the aim"
+    ]  # fmt: skip
     return table(header, [_cells(row) for row in rows])
 
 
 def _cells(row: Row) -> list[str]:
     goals = [bound(row, which).removeprefix("at most ") for which in ("must", "aim")]
     if "not_measured" in row:
-        return [row["title"], peer(row), "—", "—", "not measured", "—", *goals, "—"]
+        return [row["title"], peer(row), "—", "—", "not measured", "—", *goals, "—", "—"]
     low, high = row["quartiles"]
     within = {"aim": "aim", "must": "must", "missed": "**no**"}[verdict(row)]
     return [
@@ -106,6 +110,7 @@ def _cells(row: Row) -> list[str]:
         f"{low:.3f} to {high:.3f}",
         *goals,
         within,
+        distance(row),
     ]
 
 
@@ -131,16 +136,17 @@ def _above(rows: Sequence[Row]) -> str:
 PARTS = """\
 Shares of the time of our update, by timing each of its recorded operations: products of matrices and of matrices
 with vectors, which no library can leave out; layer normalisation; every other operation of losses, gradients and
-activations; and the rest, i.e. drawing batches and noise, Adam, targets, and Python. "Least ratio" is what a ratio
-above would be if everything but products and normalisation were free.
+activations; and the rest, i.e. drawing batches and noise, Adam, targets, and Python. "GFLOP/s" is the rate of the
+products; a product of two 256 x 256 matrices alone ran at {gemm}. "Least ratio" is what a ratio above would be if
+everything but products and normalisation were free: where it is above a row's `must`, only faster products help.
 
 {table}"""
 
 
-def _parts(parts: Sequence[dict[str, Any]], rows: Sequence[Row]) -> str:
+def _parts(parts: Sequence[dict[str, Any]], rows: Sequence[Row], gemm: str = "") -> str:
     if not parts:
         return "Not measured."
-    header = ["update", "us", *KINDS, "least ratio"]
+    header = ["update", "us", *KINDS, "GFLOP/s", "least ratio"]
     lines = []
     for part in parts:
         shares = part["shares"]
@@ -151,13 +157,19 @@ def _parts(parts: Sequence[dict[str, Any]], rows: Sequence[Row]) -> str:
         least = [f"{peer(row)} {row['ratio'] * bounded:.2f}" for row in own if not row["at_least"]]
         title = own[0]["title"] if own else part["contest"]
         cells = [f"{shares[kind]:.2f}" for kind in KINDS]
-        lines.append([title, f"{part['us']:,.0f}", *cells, ", ".join(least) or "—"])
-    return PARTS.format(table=table(header, lines))
+        rate = f"{part['gflop_per_second']:.0f}"
+        lines.append([title, f"{part['us']:,.0f}", *cells, rate, ", ".join(least) or "—"])
+    return PARTS.format(table=table(header, lines), gemm=gemm or "a rate that was not measured")
 
 
 def _gemm(result: Result) -> str:
     rate = result["gemm_gflop_per_second"]
-    return "" if rate is None else f" ({rate:.0f} GFLOP/s)"
+    return "" if rate is None else f"{rate:.0f} GFLOP/s"
+
+
+def _in_brackets(result: Result) -> str:
+    rate = _gemm(result)
+    return f" ({rate})" if rate else ""
 
 
 def _cpu_gain(rows: Sequence[Row]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.speed import ours
 from benchmarks.speed.problem import HIDDEN, Problem
 from rl_training.runtime.execution import Run
-from rl_training.runtime.recording import MadeAnew
+from rl_training.runtime.recording import MadeAnew, tensors_in
 
 PRODUCTS = frozenset({"addmm", "mm", "bmm", "baddbmm", "addmv", "mv"})
 KINDS = ("products", "normalisation", "other operations", "the rest")
@@ -40,13 +40,20 @@ class Clocked:
     """An operation, and the seconds it took so far."""
 
     def __init__(self, call: Any) -> None:
-        self.call, self.seconds = call, 0.0
+        self.call, self.seconds, self.times = call, 0.0, 0
         self.kind = kind_of(call)
 
     def __call__(self) -> None:
         start = time.perf_counter()
         self.call()
         self.seconds += time.perf_counter() - start
+        self.times += 1
+
+    @property
+    def flops(self) -> float:
+        """Of a product, so far."""
+        *_, a, b = tensors_in(self.call.args)
+        return float(self.times * 2 * a.numel() * (b.shape[-1] if b.ndim > 1 else 1))
 
 
 def kind_of(call: Any) -> str:
@@ -57,7 +64,7 @@ def kind_of(call: Any) -> str:
 
 
 def measure(problem: Problem, contest: str) -> dict[str, Any]:
-    """Microseconds per update and the share of each kind."""
+    """Microseconds per update, the share of each kind, and the rate of the products."""
     run = RUNS[contest](problem)
     contestant = ours.contestant(run)
     contestant.run(2 * UNIT)
@@ -75,4 +82,11 @@ def measure(problem: Problem, contest: str) -> dict[str, Any]:
         for kind in KINDS
     }
     shares["the rest"] = 1 - sum(shares.values())
-    return {"contest": contest, "us": seconds / updates * 1e6, "shares": shares}
+    products = [each for each in operations if each.kind == "products"]
+    rate = sum(each.flops for each in products) / sum(each.seconds for each in products)
+    return {
+        "contest": contest,
+        "us": seconds / updates * 1e6,
+        "shares": shares,
+        "gflop_per_second": rate / 1e9,
+    }

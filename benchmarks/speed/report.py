@@ -19,13 +19,18 @@ def line(row: Row) -> str:
     low, high = row["quartiles"]
     return (
         f"{name} {row['ratio']:6.3f}  ({low:.3f} to {high:.3f})  must {bound(row, 'must')}  "
-        f"aim {bound(row, 'aim')}  {verdict(row):<6}  "
+        f"aim {bound(row, 'aim')}, {distance(row)}  {verdict(row):<6}  "
         f"{median(row['ours_us']):,.0f} us, {median(row['theirs_us']):,.0f} us"
     )
 
 
 def bound(row: Row, which: str) -> str:
     return f"{'at least' if row['at_least'] else 'at most'} {row[which]:.2f}"
+
+
+def distance(row: Row) -> str:
+    """How far it is from its aim."""
+    return "reached" if row["within_aim"] else f"{abs(row['ratio'] - row['aim']):.3f} away"
 
 
 def verdict(row: Row) -> str:
@@ -51,6 +56,7 @@ def part_lines(parts: Sequence[dict[str, Any]]) -> list[str]:
     return [
         f"{each['contest']:<12} {each['us']:9,.0f} us: "
         + ", ".join(f"{kind} {share:.2f}" for kind, share in each["shares"].items())
+        + f"; products at {each['gflop_per_second']:.0f} GFLOP/s"
         for each in parts
     ]
 
