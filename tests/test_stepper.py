@@ -95,21 +95,20 @@ def test_a_parameter_without_part_in_its_loss_is_named() -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, algorithm.parameters(), strict=True))
 
 
+def tensors_after(algorithm: Any, updates: int) -> int:
+    """How many there are in this process, with nothing collected meanwhile: a cycle shows, too."""
+    batch = make_batch(3)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(updates):
+            algorithm.update(batch)
+        return sum(isinstance(value, torch.Tensor) for value in gc.get_objects())
+    finally:
+        gc.enable()
+
+
 @pytest.mark.parametrize("width", [8, 4096])  # of which the second uses its memory again
 def test_updates_keep_no_tensor(width: int) -> None:
     algorithm = BC(SPEC, BCConfig(hidden_sizes=(width, 8)))
-
-    def alive() -> int:
-        return sum(isinstance(value, torch.Tensor) for value in gc.get_objects())
-
-    algorithm.update(make_batch(0))
-    batch = make_batch(1)
-    gc.collect()
-    gc.disable()  # so that a cycle would show, too
-    try:
-        before = alive()
-        for _ in range(50):
-            algorithm.update(batch)
-        assert alive() == before
-    finally:
-        gc.enable()
+    assert tensors_after(algorithm, 1) == tensors_after(algorithm, 50)
