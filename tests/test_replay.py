@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from rl_training.algorithms import get_algorithm_spec
+from rl_training.algorithms import Algorithm, get_algorithm_spec
 from rl_training.algorithms.bc import BC, BCConfig
 from rl_training.algorithms.rebrac import ReBRAC
+from rl_training.config import option
+from rl_training.data.batch import Batch, memory_of
+from rl_training.data.row_layout import RowLayout
 from rl_training.models.pool import POOL
 from rl_training.runtime import replay as replay_module
-from rl_training.runtime.recording import Program, Recorder, UnrepeatableError, memory_of
+from rl_training.runtime.recording import Program, Recorder, UnrepeatableError
 from rl_training.runtime.replay import ReplayStepper
+from rl_training.spec import ProblemSpec
 from tests.algorithms.test_contract import SPECS, batch_of, make
 from tests.test_stepper import SPEC, make_batch, tensors_after
 from tests.test_steppers import KINDS, data_of
@@ -95,6 +101,109 @@ def test_networks_that_move_to_other_memory_are_recorded_again() -> None:
     assert all(
         torch.equal(a, b) for a, b in zip(eager.parameters(), replay.parameters(), strict=True)
     )
+
+
+def changed_in_the_middle(change: Any, name: str = "sac", kind: str = "continuous") -> None:
+    """Updates are the eager ones also after a change of the learner or of the batch."""
+    eager, replay = make(name, kind), make(name, kind)
+    replay.stepper = ReplayStepper()
+    for seed in range(10):
+        batches = [batch_of(data_of(kind), seed=seed % 5) for _ in range(2)]
+        for algorithm, batch in zip((eager, replay), batches, strict=True):
+            if seed == 5:
+                change(algorithm)
+            algorithm.update(batch)
+    assert all(map(torch.equal, eager.parameters(), replay.parameters()))
+
+
+def test_it_sees_that_a_target_network_has_moved() -> None:
+    def move(algorithm: Any) -> None:
+        pairs = zip(
+            algorithm.target_critic.parameters(), algorithm.critic.parameters(), strict=True
+        )
+        for target, source in pairs:
+            target.data = source.data.clone()
+
+    changed_in_the_middle(move)
+
+
+def test_it_sees_that_the_config_is_another() -> None:
+    def change(algorithm: Any) -> None:
+        algorithm.config = algorithm.config.model_copy(update={"gamma": 0.5})
+
+    changed_in_the_middle(change)
+
+
+def test_a_stepper_may_serve_one_learner_after_the_other() -> None:
+    eager, first, second = make("td3_bc"), make("td3_bc"), make("td3_bc")
+    first.stepper = second.stepper = ReplayStepper()
+    batches = [batch_of(data_of("continuous"), seed=seed) for seed in range(6)]
+    for algorithm in (eager, first, second):
+        for batch in batches:
+            algorithm.update(batch)
+    assert all(map(torch.equal, eager.parameters(), second.parameters()))
+
+
+@pytest.mark.parametrize("field", ["actions", "rewards", "weights"])
+def test_a_batch_that_is_changed_in_place_is_seen(field: str) -> None:
+    eager, replay = make("dqn", "discrete"), make("dqn", "discrete")
+    replay.stepper = ReplayStepper()
+    dataset = data_of("discrete")
+    rows = dataset.rows_at(torch.arange(32))
+    batches = [
+        Batch.from_rows(rows.clone(), dataset.layout, weights=torch.ones(32)) for _ in range(2)
+    ]
+    for step in range(6):
+        for algorithm, batch in zip((eager, replay), batches, strict=True):
+            if step > 2:  # when it is repeated
+                getattr(batch, field).copy_((torch.arange(32) + step) % 2)
+            algorithm.update(batch)
+    assert all(map(torch.equal, eager.parameters(), replay.parameters()))
+
+
+def test_a_batch_may_have_a_field_with_one_number_for_all() -> None:
+    algorithm = make("td3_bc")
+    algorithm.stepper = ReplayStepper()
+    for seed in range(5):
+        batch = batch_of(data_of("continuous"), seed=seed)
+        algorithm.update(replace(batch, terminations=torch.zeros(()).expand(len(batch))))
+
+
+@pytest.mark.parametrize("size", [10, 16])  # of which the first puts parts across cache lines
+def test_joint_updates_are_resumed_to_the_bit(size: int) -> None:
+    spec = get_algorithm_spec("redq")
+    config = spec.config(hidden_sizes=(5, 3), batch_size=size, num_critics=3)
+    problem = ProblemSpec(31, "continuous", 2, (-1.0, -1.0), (1.0, 1.0))
+    torch.manual_seed(0)
+    rows = torch.randn(10, 2 * size, 31 + 2 + 31 + 3)
+
+    def updated(algorithm: Any, rows: Tensor) -> Any:
+        algorithm.stepper = ReplayStepper()
+        for each in rows:
+            algorithm.update(Batch.from_rows(each.clone(), RowLayout(31, 2)))
+        return algorithm
+
+    whole = updated(spec.algorithm(problem, config), rows)
+    half = updated(spec.algorithm(problem, config), rows[:5])
+    resumed = spec.algorithm(problem, config)
+    resumed.load_training_state(half.training_state())
+    updated(resumed, rows[5:])
+    eager = spec.algorithm(problem, config)
+    for each in rows:
+        eager.update(Batch.from_rows(each.clone(), RowLayout(31, 2)))
+    for other in (resumed, eager):
+        assert all(map(torch.equal, whole.parameters(), other.parameters()))
+
+
+def test_a_learner_can_be_pickled_and_goes_on_as_it_would() -> None:
+    algorithm = make("td3_bc")
+    algorithm.stepper = ReplayStepper()
+    batches = [batch_of(data_of("continuous"), seed=seed) for seed in range(8)]
+    for batch in batches[:4]:
+        algorithm.update(batch)
+    copied = pickle.loads(pickle.dumps(algorithm.stepper))
+    assert isinstance(copied, ReplayStepper)
+    assert recorded(copied) == []
 
 
 def test_a_copy_of_a_learner_repeats_nothing_of_the_original() -> None:
@@ -194,6 +303,47 @@ def test_what_cannot_be_repeated_stays_eager(what: str) -> None:
     stepper = ReplayStepper()
     assert all(map(torch.equal, updated(None), updated(stepper)))
     assert recorded(stepper) == [None]
+
+
+class Clipped(BCConfig):
+    max_grad_norm: float = option(1.0, "norm to which a larger gradient is scaled down", gt=0)
+
+
+def element_of_a_vector(nets: Any, batch: Any, *_: Any) -> dict[str, Tensor]:
+    by_dimension = (nets.actor(batch.obs) - batch.actions).square().mean(0)
+    return {"actor_loss": by_dimension.sum(), "first": by_dimension[0]}
+
+
+def parts_of_a_stack(nets: Any, batch: Any, *_: Any) -> dict[str, Tensor]:
+    errors = (nets.actor(batch.obs) - batch.actions).square()
+    a, b = errors.mean(), errors.amax()
+    return {"actor_loss": torch.stack([a, b]).sum(), "b": b, "a": a}
+
+
+def constant_gradient(nets: Any, batch: Any, *_: Any) -> dict[str, Tensor]:
+    error = (nets.actor(batch.obs) - batch.actions).square().mean()
+    return {"actor_loss": error * batch.rewards.mean() + 0.1 * nets.actor.extra}
+
+
+@pytest.mark.parametrize("loss", [element_of_a_vector, parts_of_a_stack, constant_gradient])
+def test_unusual_losses_are_repeated_as_they_are(loss: Any) -> None:
+    class Unusual(Algorithm[Clipped]):
+        losses = {"actor": loss}
+        repeatable = True
+
+        def build(self, spec: Any, config: Any) -> None:
+            BC.build(self, spec, config)  # type: ignore[arg-type]
+            if loss is constant_gradient:
+                self.actor.extra = nn.Parameter(torch.zeros(()))
+
+    eager, replay = (Unusual(SPEC, Clipped(hidden_sizes=(8,))) for _ in range(2))
+    # the norm is too large only later on
+    batches = [
+        replace(make_batch(seed), rewards=torch.full((len(make_batch(seed)),), 10.0 ** (seed - 3)))
+        for seed in range(8)
+    ]
+    assert_same_updates(eager, replay, batches)
+    assert all(each is not None and each.proved for each in recorded(replay.stepper))
 
 
 def test_losses_of_others_are_repeated_only_if_they_say_so() -> None:

@@ -207,6 +207,23 @@ def test_stacked_updates_are_those_of_each_seed(
     stacked_updates_agree(spec.algorithm, spec.config(hidden_sizes=(8, 8), **options), kind)
 
 
+def test_stacked_updates_with_batches_of_several_sizes() -> None:
+    dataset = data_of("continuous").with_next_actions()
+    found = []
+    for repeats in (False, True):
+        together = [seeded(BC, BCConfig(hidden_sizes=(8,)), "continuous", seed) for seed in SEEDS]
+        stack = SeedStack(together, repeats=repeats)
+        for step, size in enumerate([16] * 4 + [8] * 4 + [16] * 4):
+            generator = torch.Generator().manual_seed(step)
+            drawn = [dataset.rows_at(dataset.draw(size, generator)) for _ in SEEDS]
+            rows = torch.stack(drawn)
+            before = rows.clone()
+            stack.update(dataset.layout, rows)
+            assert torch.equal(rows, before)
+        found.append([value for each in together for value in each.parameters()])
+    assert all(map(torch.equal, *found))
+
+
 class ClippedBCConfig(BCConfig):
     max_grad_norm: float = option(0.52, "norm to which a larger gradient is scaled down", gt=0)
 

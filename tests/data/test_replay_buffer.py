@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -211,3 +212,19 @@ def test_a_tree_built_anew_equals_the_updated_one() -> None:
     assert (masses >= edges[found] - 1e-9).all()
     assert (masses <= edges[found + 1] + 1e-9).all()
     assert tree.leaves[tree.find(np.array([tree.total]))] > 0
+
+
+def test_a_copy_of_a_buffer_is_written_and_read_by_itself() -> None:
+    original = ReplayBuffer(8, 1, 1)
+    rows = np.arange(3 * original.layout.width, dtype=np.float32).reshape(3, -1)
+    original.add_rows(rows, np.zeros(3, np.int64))
+    original.sample(2, generator=None)
+    other = copy.deepcopy(original)
+    other.add_rows(-rows, np.zeros(3, np.int64))
+    assert len(original) == 3
+    assert torch.equal(
+        other.rows_at(torch.arange(6)), torch.from_numpy(np.concatenate([rows, -rows]))
+    )
+    batch = other.sample(2, generator=None)
+    assert len(batch) == 2
+    assert batch.obs.data_ptr() != original.sample(2, generator=None).obs.data_ptr()

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from rl_training.data.row_layout import RowLayout
 
+LINE = 64  # bytes, to which PyTorch aligns memory
+
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False, repr=False)
 class Batch:
@@ -72,7 +74,10 @@ class Batch:
         return batch
 
     def parts(self, count: int) -> list[Batch]:
-        """`count` batches of equal size, as views."""
+        """`count` batches of equal size: views, or where these would lie across cache lines copies.
+
+        Sums are rounded by how memory is aligned, and a part is to be the same wherever it is.
+        """
         if count == 1:
             return [self]
         names = [f.name for f in fields(self)]
@@ -87,16 +92,50 @@ class Batch:
             rows = own.pop("_rows", None)
             part = Batch(**own)
             object.__setattr__(part, "_rows", rows)
-            parts.append(part)
+            parts.append(part if part._is_aligned() else part.copy())
         return parts
+
+    def _is_aligned(self) -> bool:
+        return all(getattr(self, name).data_ptr() % LINE == 0 for name in self.held())
+
+    def held(self) -> list[str]:
+        """Fields that are no views of the rows; the rows themselves are `_rows`."""
+        values = ((f.name, getattr(self, f.name)) for f in fields(self))
+        return [
+            name
+            for name, value in values
+            if value is not None and (name == "_rows" or not self._has_in_rows(value))
+        ]
+
+    def _has_in_rows(self, value: Tensor) -> bool:
+        rows = self._rows
+        return rows is not None and memory_of(value) == memory_of(rows)
+
+    def copy(self) -> Batch:
+        """The same in memory of its own, laid out alike."""
+        own = {name: _copy_of(getattr(self, name)) for name in self.held()}
+        place = own.pop("_rows", None)
+        if self._rows is not None and place is not None:
+            for f in fields(self):
+                value = getattr(self, f.name)
+                if f.name not in own and f.name != "_rows" and value is not None:
+                    offset = value.storage_offset() - self._rows.storage_offset()
+                    own[f.name] = place.as_strided(value.shape, value.stride(), offset)
+        batch = Batch(**own)
+        object.__setattr__(batch, "_rows", place)
+        return batch
 
     @property
     def form(self) -> tuple[object, ...]:
-        """Equal for batches of one source that are laid out alike."""
+        """Equal for batches that are laid out alike."""
+        rows = self._rows
         return (
             self.obs.shape,
-            self._rows is None,
+            self.actions.shape,
+            self.actions.dtype,
+            None if rows is None else rows.stride(),
             self.next_actions is None,
+            self.next_action_valid is None,
             self.discounts is None,
             self.weights is None,
             self.indices is None,
@@ -110,3 +149,16 @@ class Batch:
         carried = "" if self.next_actions is None else ", with next actions"
         actions = tuple(self.actions.shape[1:]) or "discrete"
         return f"Batch({len(self)} transitions, obs {tuple(self.obs.shape[1:])}, actions {actions}{carried})"
+
+
+def memory_of(tensor: Tensor) -> int:
+    """Which memory it is in, as long as anything keeps that alive."""
+    return tensor.untyped_storage()._cdata
+
+
+def _copy_of(value: Tensor) -> Tensor:
+    if 0 in value.stride():  # several entries in one place
+        return value.clone(memory_format=torch.contiguous_format)
+    return torch.empty_strided(
+        value.shape, value.stride(), dtype=value.dtype, device=value.device
+    ).copy_(value)

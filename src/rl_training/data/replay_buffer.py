@@ -55,7 +55,17 @@ class ReplayBuffer:
         self._latest = np.full(num_envs, -1)  # newest row of each running episode
         self._position = self._size = 0
         self._spare = SpareBatches(self.layout)
+        self._see_as_arrays()
+
+    def _see_as_arrays(self) -> None:
         self._written = (self._rows.numpy(), self._following.numpy(), self._env_ids.numpy())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_written"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._see_as_arrays()  # of a copy, its own
 
     def __len__(self) -> int:
         return self._size

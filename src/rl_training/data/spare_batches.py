@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -82,6 +83,9 @@ class SpareBatches:
     def __init__(self, layout: RowLayout) -> None:
         self._layout = layout
         self._kept: list[SpareBatch] = []
+
+    def __reduce__(self) -> Any:
+        return type(self), (self._layout,)  # a copy has batches of its own
 
     def get(self, size: int) -> SpareBatch:
         """A free one of this size, or a new one."""

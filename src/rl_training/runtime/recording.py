@@ -17,6 +17,8 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from rl_training.data.batch import memory_of
+
 Call = Callable[[], object]
 
 # What comes out of these cannot be told from what goes in.
@@ -40,7 +42,7 @@ class UnrepeatableError(Exception):
     """These operations cannot be repeated; the message says why."""
 
 
-class Into(NamedTuple):
+class Writer(NamedTuple):
     """A function that writes its result into the argument of this name."""
 
     function: Callable[..., object]
@@ -60,7 +62,7 @@ class Operation:
         self.writes: set[int] = set()
         if function._schema.is_mutable:
             self.writes = {memory_of(tensor) for tensor in _written(function, args, kwargs)}
-        self.into: Into | None = None
+        self.into: Writer | None = None
         self.only_looks = not self.writes and not self.makes
         if self.makes and not self.writes and not self._is_made_anew():
             self.into = _writing_into(self)
@@ -119,7 +121,8 @@ class Program:
         if recorder.obstacle is not None:
             raise UnrepeatableError(recorder.obstacle)
         self._plain: dict[int, Tensor] = {}  # by the identity of those that the recorder keeps
-        needed = _needed(_varying(recorder.operations, own), [*outputs, *numbers])
+        wanted = [*outputs, *numbers]
+        needed = _needed(_varying(recorder.operations, own, wanted), wanted)
         self.outputs = [self._plainly(tensor) for tensor in outputs]
         singles = [self._plainly(tensor) for tensor in numbers]
         prepared = [(operation, *self._prepared(operation)) for operation in needed]
@@ -154,12 +157,13 @@ class Program:
         places = joined.view(-1).split([part.numel() for part in parts])
         for part, place in zip(parts, places, strict=True):
             self._move(part, place)
+        self._movable.discard(memory_of(joined))
         return True
 
     def _put(self, single: Tensor, place: Tensor) -> None:
         """Have it written to this place at once, if it is one of memory of its own, or copied."""
         place.copy_(single)
-        if memory_of(single) in self._movable:
+        if memory_of(single) in self._movable and _is_whole(single):
             self._move(single, place)
         else:
             self.calls.append(partial(torch.Tensor.copy_, place, single))
@@ -245,11 +249,6 @@ def _is_whole(tensor: Tensor) -> bool:
     return tensor.is_contiguous() and tensor.numel() * tensor.itemsize == size
 
 
-def memory_of(tensor: Tensor) -> int:
-    """Which memory it is in, as long as anything keeps that alive."""
-    return tensor.untyped_storage()._cdata
-
-
 def tensors_in(value: Any) -> Iterator[Tensor]:
     if isinstance(value, Tensor):
         yield value
@@ -268,10 +267,16 @@ def _written(function: OpOverload, args: Any, kwargs: Any) -> Iterator[Tensor]:
             yield from tensors_in(given)
 
 
-def _varying(operations: Sequence[Operation], own: Set[int]) -> list[Operation]:
-    """Without those that would do the same every time, or nothing."""
+def _varying(
+    operations: Sequence[Operation], own: Set[int], outputs: Sequence[Tensor]
+) -> list[Operation]:
+    """Without those that would do the same every time, or nothing.
+
+    Outputs are made every time, since who takes them may change them: gradients are clipped in place.
+    """
     made = {memory for operation in operations for memory in operation.makes}
     written = {memory for operation in operations for memory in operation.writes}
+    written |= {memory_of(tensor) for tensor in outputs}
     for operation in operations:
         if not operation.writes <= made | own:
             raise UnrepeatableError(f"{operation.function} changes a tensor that is not its own")
@@ -316,7 +321,7 @@ def _bindings(name: str) -> Iterator[Callable[..., object]]:
             yield found
 
 
-def _writing_into(operation: Operation) -> Into | None:
+def _writing_into(operation: Operation) -> Writer | None:
     """The same operation into memory that is there: tried out, and compared bit for bit."""
     for candidate in _candidates(operation):
         places = _like(operation.result)
@@ -332,20 +337,20 @@ def _writing_into(operation: Operation) -> Into | None:
     return None
 
 
-def _candidates(operation: Operation) -> Iterator[Into]:
+def _candidates(operation: Operation) -> Iterator[Writer]:
     if operation.name == "rsub" and len(operation.args) == 2:  # has no such form of its own
         x, other = operation.args
-        yield Into(torch.sub, "out", (torch.as_tensor(other, dtype=x.dtype), x))
+        yield Writer(torch.sub, "out", (torch.as_tensor(other, dtype=x.dtype), x))
     if operation.name in _COPYING:
-        yield Into(_copy, "out")
+        yield Writer(_copy, "out")
     for binding in _bindings(operation.name):
-        yield Into(binding, "out")
+        yield Writer(binding, "out")
     packet = operation.function.overloadpacket
     for overload in packet.overloads():
         function = getattr(packet, overload)
         outs = [argument.name for argument in function._schema.arguments if argument.is_out]
         if len(outs) == 1:
-            yield Into(function._op, outs[0])
+            yield Writer(function._op, outs[0])
 
 
 def _copy(x: Tensor, *_: Any, out: Tensor, **__: Any) -> object:

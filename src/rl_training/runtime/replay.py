@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
+from weakref import ref
 
 import torch
 from torch import Tensor
@@ -17,17 +18,11 @@ from rl_training.algorithms.stepping import (
     Terms,
     TermsFunction,
 )
-from rl_training.data.batch import Batch
+from rl_training.data.batch import Batch, memory_of
 from rl_training.data.steady_batch import SteadyBatch
 from rl_training.models.modes import NoGrad
 from rl_training.models.pool import POOL, Free
-from rl_training.runtime.recording import (
-    Program,
-    Recorder,
-    UnrepeatableError,
-    memory_of,
-    same_bits,
-)
+from rl_training.runtime.recording import Program, Recorder, same_bits
 
 log = logging.getLogger("rl_training")
 
@@ -55,40 +50,40 @@ class ReplayStepper(EagerStepper):
     def __init__(self) -> None:
         self.recordings = Recordings(SteadyBatch)
 
-    def __deepcopy__(self, memo: Any) -> ReplayStepper:
-        return type(self)()  # a copy has other networks
+    def __reduce__(self) -> Any:
+        return type(self), ()  # a copy has other networks
 
     def differentiate(
         self, algorithm: Algorithm[Any], name: str, batch: Batch, noise: Noise
     ) -> Differentiated:
-        if not is_repeatable(algorithm):
-            return super().differentiate(algorithm, name, batch, noise)
-        replay = self.recordings.ready(name, batch, noise)
-        if replay is not None:
-            return replay(batch, noise)
-
         def evaluation(batch: Batch, noise: Noise) -> Differentiated:
             return EagerStepper.differentiate(self, algorithm, name, batch, noise)
 
-        anchor = next(iter(algorithm.parameters()))
-        return self.recordings.evaluate(name, evaluation, batch, noise, anchor)
+        return self._repeat(algorithm, name, evaluation, batch, noise)
 
     def evaluate(
         self, algorithm: Algorithm[Any], function: TermsFunction, batch: Batch, noise: Noise
     ) -> Terms:
-        if not is_repeatable(algorithm):
-            return super().evaluate(algorithm, function, batch, noise)
-        replay = self.recordings.ready(function, batch, noise)
-        if replay is not None:
-            return replay(batch, noise).terms
-
         def evaluation(batch: Batch, noise: Noise) -> Differentiated:
-            return Differentiated(
-                [], EagerStepper.evaluate(self, algorithm, function, batch, noise)
-            )
+            terms = EagerStepper.evaluate(self, algorithm, function, batch, noise)
+            return Differentiated([], terms)
 
-        anchor = next(iter(algorithm.parameters()))
-        return self.recordings.evaluate(function, evaluation, batch, noise, anchor).terms
+        return self._repeat(algorithm, function, evaluation, batch, noise).terms
+
+    def _repeat(
+        self,
+        algorithm: Algorithm[Any],
+        what: What,
+        evaluation: Evaluation,
+        batch: Batch,
+        noise: Noise,
+    ) -> Differentiated:
+        if not is_repeatable(algorithm):
+            return evaluation(batch, noise)
+        replay = self.recordings.ready(algorithm, what, batch, noise)
+        if replay is not None:
+            return replay(batch, noise)
+        return self.recordings.evaluate(algorithm, what, evaluation, batch, noise)
 
 
 def is_repeatable(algorithm: Algorithm[Any]) -> bool:
@@ -96,79 +91,109 @@ def is_repeatable(algorithm: Algorithm[Any]) -> bool:
     return algorithm.repeatable and not changes and algorithm.device.type == "cpu"
 
 
+def parameters_of(algorithm: Algorithm[Any]) -> Iterable[Tensor]:
+    return algorithm.parameters()
+
+
 class Recordings:
     """What has been recorded of a learner's losses, by loss and by form of batch.
 
     The first evaluation of its kind is recorded, the second is repeated and compared with one as
-    ever. Whatever cannot be repeated, or is not equal, stays eager.
+    ever. Whatever cannot be repeated, or is not equal, stays eager. All of it is for one learner
+    with one config, whose parameters stay where they are; for any other it begins anew.
     """
 
-    def __init__(self, steady: Callable[[Batch], Steady]) -> None:
-        self._steady = steady
-        self._begin(0)
+    def __init__(
+        self,
+        steady: Callable[[Batch], Steady],
+        tensors_of: Callable[[Algorithm[Any]], Iterable[Tensor]] = parameters_of,
+    ) -> None:
+        """`tensors_of` gives the parameters that losses read."""
+        self._steady, self._tensors_of = steady, tensors_of
+        self._learner: Callable[[], Algorithm[Any] | None] = lambda: None
+        self._forget()
 
-    def _begin(self, place: int) -> None:
-        """With nothing recorded yet of parameters that are at this place in memory."""
-        self._place = place
+    def _forget(self) -> None:
         self.replays: dict[object, Replay | None] = {}  # None: eager
         self._last: dict[What, Replay] = {}  # the one that served last
         self._batches: dict[object, Steady] = {}
         self._free: Free = {}  # memory that they share, one after the other
+
+    def _begin(self, algorithm: Algorithm[Any]) -> None:
+        self._forget()
+        self._learner, self._config = ref(algorithm), algorithm.config
+        self._tensors = list(self._tensors_of(algorithm))
+        self._places = [tensor.data_ptr() for tensor in self._tensors]
+
+    def _are_of(self, algorithm: Algorithm[Any]) -> bool:
+        return (
+            self._learner() is algorithm
+            and self._config is algorithm.config
+            and self._places == list(map(Tensor.data_ptr, self._tensors))
+        )
 
     @property
     def programs(self) -> list[Program]:
         """What is repeated."""
         return [each.program for each in self.replays.values() if each is not None and each.proved]
 
-    def ready(self, what: What, batch: Batch, noise: Noise) -> Replay | None:
+    def ready(
+        self, algorithm: Algorithm[Any], what: What, batch: Batch, noise: Noise
+    ) -> Replay | None:
         """The one that served last, if it does again."""
         replay = self._last.get(what)
-        return replay if replay is not None and replay.serves(batch, noise) else None
+        if replay is not None and self._are_of(algorithm) and replay.serves(batch, noise):
+            return replay
+        return None
 
     def evaluate(
-        self, what: What, evaluation: Evaluation, batch: Batch, noise: Noise, anchor: Tensor
+        self,
+        algorithm: Algorithm[Any],
+        what: What,
+        evaluation: Evaluation,
+        batch: Batch,
+        noise: Noise,
     ) -> Differentiated:
-        """`anchor` is a parameter: when it moves to other memory, all is to be recorded anew."""
-        if anchor.data_ptr() != self._place:
-            self._begin(anchor.data_ptr())
+        if not self._are_of(algorithm):
+            self._begin(algorithm)
         key = (what, batch.form, *[(name, value.shape) for name, value in noise.items()])
         if key not in self.replays:
             if len(self.replays) == MOST:
                 return evaluation(batch, noise)
-            return self._record(key, evaluation, batch, noise, anchor)
+            return self._record(key, evaluation, batch, noise)
         replay = self.replays[key]
         if replay is None:
             return evaluation(batch, noise)
         if not replay.proved:
-            return self._prove(key, evaluation, batch, noise)
+            return self._prove(key, replay, evaluation, batch, noise)
         self._last[what] = replay
         return replay(batch, noise)
 
     def _record(
-        self, key: object, evaluation: Evaluation, batch: Batch, noise: Noise, anchor: Tensor
+        self, key: object, evaluation: Evaluation, batch: Batch, noise: Noise
     ) -> Differentiated:
-        if batch.form not in self._batches:
-            self._batches[batch.form] = self._steady(batch)
-        steady, drawn = self._batches[batch.form], {k: v.clone() for k, v in noise.items()}
+        steady = self._batches.get(batch.form) or self._steady(batch)
+        drawn = {name: value.clone() for name, value in noise.items()}
         steady.fill(batch)
         own = {memory_of(tensor) for tensors in self._free.values() for tensor in tensors}
         with POOL.replaced_by(self._free), Recorder() as recorder:
             found = evaluation(steady.batch, drawn)
             POOL.give(*found.spent)  # nobody takes it before the next recording
+        self._batches[batch.form] = steady
         self.replays[key] = None
         try:
-            self.replays[key] = Replay(recorder, steady, drawn, found, own, anchor)
-        except UnrepeatableError as error:
+            self.replays[key] = Replay(recorder, steady, drawn, found, own)
+        except Exception as error:  # whatever it is, the evaluation itself is right
             log.debug("%s stays eager: %s", key, error)
         return found._replace(terms={k: v.clone() for k, v in found.terms.items()}, spent=())
 
     def _prove(
-        self, key: object, evaluation: Evaluation, batch: Batch, noise: Noise
+        self, key: object, replay: Replay, evaluation: Evaluation, batch: Batch, noise: Noise
     ) -> Differentiated:
         """Other data and other parameters than when it was recorded, so what was kept shows."""
-        replay = self.replays[key]
-        assert replay is not None
-        expected = evaluation(batch, noise)
+        # of the same memory, as sums depend on how that is aligned
+        replay.fill(batch, noise)
+        expected = evaluation(replay.batch, replay.noise)
         try:
             found = replay(batch, noise)
             replay.proved = same_bits(found.tensors(), expected.tensors())
@@ -183,16 +208,9 @@ class Replay:
     """A program with the batch and the noise that it reads."""
 
     def __init__(
-        self,
-        recorder: Recorder,
-        batch: Steady,
-        noise: Noise,
-        found: Differentiated,
-        own: set[int],
-        anchor: Tensor,
+        self, recorder: Recorder, steady: Steady, noise: Noise, found: Differentiated, own: set[int]
     ) -> None:
-        self._anchor, self._place = anchor, anchor.data_ptr()
-        self._batch, self._noise = batch, noise
+        self._steady, self.noise = steady, noise
         self._names = list(found.terms)
         self._numbers = [name for name, value in found.terms.items() if _is_number(value)]
         self._others = [name for name in self._names if name not in self._numbers]
@@ -210,19 +228,24 @@ class Replay:
         self._rows: list[tuple[Tensor, Sequence[Tensor]]] = []
         self.proved = False
 
+    @property
+    def batch(self) -> Batch:
+        return self._steady.batch
+
     def serves(self, batch: Batch, noise: Noise) -> bool:
         """Whether what was recorded is what is asked for."""
-        if self._anchor.data_ptr() != self._place:
+        if len(noise) != len(self.noise) or not self._steady.fits(batch):
             return False
-        if len(noise) != len(self._noise) or not self._batch.fits(batch):
-            return False
-        own = self._noise
+        own = self.noise
         return all(name in own and own[name].shape == noise[name].shape for name in noise)
 
-    def __call__(self, batch: Batch, noise: Noise) -> Differentiated:
-        self._batch.fill(batch)
+    def fill(self, batch: Batch, noise: Noise) -> None:
+        self._steady.fill(batch)
         for name, value in noise.items():
-            self._noise[name].copy_(value)
+            self.noise[name].copy_(value)
+
+    def __call__(self, batch: Batch, noise: Noise) -> Differentiated:
+        self.fill(batch, noise)
         self.program.run()
         return Differentiated(self._gradients, self._terms(), self._norm)
 

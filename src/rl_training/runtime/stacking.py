@@ -39,8 +39,6 @@ class SeedStack:
         """With `repeats`, operations that have been seen once are repeated, as for one seed."""
         self.algorithms, self._repeats = algorithms, repeats
         self._stack = Stack(len(algorithms))
-        self._recordings = Recordings(partial(_HeldBatch, self._stack))
-        self._held: tuple[Tensor, ...] = ()  # rows and returns, in memory that stays
         first = algorithms[0]
         named = [dict(algorithm.named_parameters()) for algorithm in algorithms]
         stacked: dict[str, Tensor] = {}
@@ -53,7 +51,11 @@ class SeedStack:
         self._trained = {
             name: [by_id[id(value)] for value in first.parameters_of(name)] for name in first.losses
         }
-        self._anchor = next(iter(stacked.values()))
+        self._recordings = Recordings(
+            partial(_HeldBatch, self._stack), lambda _: list(stacked.values())
+        )
+        # rows and returns by their shapes, in memory that stays
+        self._held: dict[tuple[torch.Size, ...], list[Tensor]] = {}
         self._targets, self._sources = (
             [by_id[id(value)] for value in values] for values in first.tracked_parameters()
         )
@@ -82,8 +84,8 @@ class SeedStack:
             batch = Batch.from_rows(rows, layout, returns=returns[0] if returns else None)
             return self._body.update(batch)
 
-        self._hold((rows,) if returns is None else (rows, returns))
-        terms = self._stack.run(of_one_seed, *self._held)
+        held = self._hold(rows) if returns is None else self._hold(rows, returns)
+        terms = self._stack.run(of_one_seed, *held)
         for algorithm in self.algorithms:
             algorithm.update_count = self._body.update_count
         each = {name: values.unbind() for name, values in terms.items()}
@@ -92,12 +94,14 @@ class SeedStack:
             for seed in range(len(self.algorithms))
         ]
 
-    def _hold(self, given: tuple[Tensor, ...]) -> None:
-        if [value.shape for value in given] != [value.shape for value in self._held]:
-            self._held = given
-            return
-        for held, value in zip(self._held, given, strict=True):
-            held.copy_(value)
+    def _hold(self, *given: Tensor) -> list[Tensor]:
+        shapes = tuple(value.shape for value in given)
+        if shapes not in self._held:
+            self._held[shapes] = [value.clone() for value in given]
+        held = self._held[shapes]
+        for place, value in zip(held, given, strict=True):
+            place.copy_(value)
+        return held
 
     def release(self) -> None:
         """Give every algorithm its parameters and moments back, as tensors of its own."""
@@ -142,11 +146,11 @@ class SeedStack:
         drawn = self._of_all(noise)
         if not (self._repeats and is_repeatable(algorithm)):
             return evaluation(batch, drawn)
-        replay = self._recordings.ready(what, batch, drawn)
+        replay = self._recordings.ready(algorithm, what, batch, drawn)
         if replay is not None:
             with outside_vmap():
                 return replay(batch, drawn)
-        return self._recordings.evaluate(what, evaluation, batch, drawn, self._anchor)
+        return self._recordings.evaluate(algorithm, what, evaluation, batch, drawn)
 
     def _differentiate(
         self, algorithm: Algorithm[Any], name: str, batch: Batch, noise: Noise
