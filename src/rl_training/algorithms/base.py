@@ -116,8 +116,8 @@ class Algorithm(nn.Module, Generic[ConfigT]):
     bridge: ClassVar[type[BridgeConfig]] = BridgeConfig  # likewise: bridge_options(...)
     joint_updates: ClassVar[bool] = False  # one batch holds the rows of a whole round of updates
     follows_progress: ClassVar[bool] = False  # its losses read `online_progress`
-    # Its losses read tensors, the config and nothing else, so that their operations are always the
-    # same; a class with losses of its own says so anew.
+    # Its losses read tensors that stay where they are, the config and nothing else, so that their
+    # operations are always the same; a class with losses of its own says so anew.
     repeatable: ClassVar[bool] = False
     gives_priorities: ClassVar[bool] = False  # sets `priorities` and reads the batch's weights
     actor: Any
