@@ -158,7 +158,8 @@ class ActionScaler:
     def to_env(self, action: ArrayLike) -> NDArray[Any]:
         """What `env.step` takes: clipped to the bounds, for one action or a batch."""
         if self._discrete:
-            return np.asarray(action, np.int64) + self._start
+            choice = np.asarray(action, np.int64)
+            return choice + self._start if self._start else choice
         scaled = np.asarray(action, np.float32) * self._half
         if self._shifted:
             scaled += self._center

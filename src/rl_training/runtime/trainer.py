@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rl_training.algorithms.stepping import Terms
+from rl_training.data.batch import Batch
 from rl_training.runtime.callbacks import Callback, CallbackList
 from rl_training.runtime.experience import Collected, Experience
 from rl_training.runtime.spans import Spans
@@ -91,19 +92,23 @@ class Trainer:
         while not state.should_stop:
             lap("other")
             # the tick is made after the previous update, so collecting acts with fresh weights
-            tick = next(experience)
-            if isinstance(tick, Collected):
-                lap("collect")
-                self._look_at_the_clock()
-                callbacks.on_collect_end(state, tick.env_steps)
-            else:
-                lap("sample")
-                terms = state.algorithm.update(tick)
-                if state.algorithm.priorities is not None:
-                    experience.feedback(tick, state.algorithm.priorities)
-                lap("update")
-                self.after_update(terms)
+            self._take(next(experience))
         callbacks.on_train_end(state)
+
+    def _take(self, tick: Batch | Collected) -> None:
+        """Nothing holds a batch afterwards, so that the next one can be in the same memory."""
+        state, lap = self.state, self.state.spans.lap
+        if isinstance(tick, Collected):
+            lap("collect")
+            self._look_at_the_clock()
+            self.callbacks.on_collect_end(state, tick.env_steps)
+            return
+        lap("sample")
+        terms = state.algorithm.update(tick)
+        if state.algorithm.priorities is not None:
+            self.experience.feedback(tick, state.algorithm.priorities)
+        lap("update")
+        self.after_update(terms)
 
     def after_update(self, terms: Terms) -> None:
         self.state.update_count = self.state.algorithm.update_count
