@@ -27,15 +27,27 @@ threshold_backward = torch.ops.aten.threshold_backward.grad_input
 layer_norm_backward = torch.ops.aten.native_layer_norm_backward
 
 
-def is_narrow(columns: int) -> bool:
+def _is_narrow(columns: int) -> bool:
     """Whether a product of so few columns is faster by way of its transpose: up to five times."""
     return 1 < columns < 48 and columns % 16 != 0
 
 
-def turned_product(a: Tensor, b: Tensor) -> Tensor:
+def _turned_product(a: Tensor, b: Tensor) -> Tensor:
     """The product of a and b, by way of its transpose, which is in memory of the pool."""
     out = POOL.take((b.shape[1], a.shape[0]), a.dtype)
     return torch.mm(b.t(), a.t(), out=out).t()
+
+
+def _multiply(a: Tensor, b: Tensor, out: Tensor, *, fresh: bool = True) -> None:
+    """Into `out`, or else added to what is there."""
+    if _is_narrow(out.shape[1]):
+        product = _turned_product(a, b)
+        out.copy_(product) if fresh else out.add_(product)
+        POOL.give(product.t())
+    elif fresh:
+        torch.mm(a, b, out=out)
+    else:
+        torch.addmm(out, a, b, out=out)
 
 
 class Net(NamedTuple):
@@ -169,9 +181,8 @@ def _head(layout: Layout, x: Tensor, net: Net) -> Tensor:
     if not layout.scalar:
         if weight.ndim == 3:
             return torch.baddbmm(bias, x, weight)
-        return (
-            _narrow_head(x, weight, bias) if is_narrow(len(weight)) else F.linear(x, weight, bias)
-        )
+        narrow = _is_narrow(len(weight))
+        return _narrow_head(x, weight, bias) if narrow else F.linear(x, weight, bias)
     if weight.ndim == 2:
         return torch.addmv(bias, x, weight[0])
     # in this order at half the cost; autograd would go back the slower way
@@ -179,7 +190,7 @@ def _head(layout: Layout, x: Tensor, net: Net) -> Tensor:
 
 
 def _narrow_head(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    product = turned_product(x, weight.t())
+    product = _turned_product(x, weight.t())
     output = torch.empty_like(product, memory_format=torch.contiguous_format)
     torch.add(product, bias, out=output)
     POOL.give(product.t())
@@ -267,12 +278,8 @@ class Into(NamedTuple):
     def add_product(self, out: Tensor, a: Tensor, b: Tensor) -> None:
         if out.ndim == 3:
             torch.bmm(a, b, out=out) if self.fresh else torch.baddbmm(out, a, b, out=out)
-        elif is_narrow(out.shape[1]):
-            product = turned_product(a, b)
-            self.add(out, product)
-            POOL.give(product.t())
         else:
-            torch.mm(a, b, out=out) if self.fresh else torch.addmm(out, a, b, out=out)
+            _multiply(a, b, out, fresh=self.fresh)
 
     def add(self, out: Tensor, values: Tensor) -> None:
         out.copy_(values) if self.fresh else out.add_(values)
@@ -348,12 +355,8 @@ def _through_weight(weight: Tensor, d: Tensor, inputs: Tensor, scalar: bool) -> 
         return torch.mul(d.unsqueeze(-1), weight, out=out)  # bmm is slow for an outer product
     if weight.ndim == 3:
         return torch.bmm(d, weight.mT, out=out)
-    if is_narrow(out.shape[1]):
-        product = turned_product(d, weight)
-        out.copy_(product)
-        POOL.give(product.t())
-        return out
-    return torch.mm(d, weight, out=out)
+    _multiply(d, weight, out)
+    return out
 
 
 def _through_norm(
