@@ -12,7 +12,7 @@ from rl_training.data.row_layout import RowLayout
 LINE = 64  # bytes, to which PyTorch aligns memory
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Batch:
     """B transitions. Only `terminations` stop bootstrapping; truncations are not needed here."""
 
