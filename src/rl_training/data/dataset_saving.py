@@ -95,9 +95,9 @@ def _pieces(dataset: DatasetFields, name: str, field: _Field) -> Iterator[Array]
     start = 0
     for values in dataset.column_pieces(field.columns):
         if not bool(values.isfinite().all()):
-            row, *column = values.isfinite().logical_not().nonzero()[0].tolist()
+            place = tuple(values.isfinite().logical_not().nonzero()[0].tolist())
             raise _NotFiniteError(
-                f"{name!r} would have {values[(row, *column)]:g} at row {start + row}; "
+                f"{name!r} would have {values[place]:g} at row {start + place[0]}; "
                 "scale or shift by smaller numbers"
             )
         piece = np.ascontiguousarray(values.numpy(), dtype=field.dtype)
