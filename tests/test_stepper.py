@@ -96,6 +96,22 @@ def test_a_parameter_without_part_in_its_loss_is_named() -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, algorithm.parameters(), strict=True))
 
 
+@pytest.mark.parametrize(
+    ("terms", "message"),
+    [
+        (None, "returns NoneType, not a dict"),
+        ({"loss": torch.zeros(())}, "must return 'actor_loss', but returns 'loss'"),
+        ({"actor_loss": torch.zeros(()), "size": 1.0}, "returns 'size' as float, not as a tensor"),
+    ],
+)
+def test_what_a_loss_returns_is_checked(terms: Any, message: str) -> None:
+    class Odd(BC):
+        losses = {"actor": lambda *_: terms}
+
+    with pytest.raises(RuntimeError, match=message):
+        Odd(SPEC, BCConfig(hidden_sizes=(8,))).update(make_batch(0))
+
+
 def tensors_after(algorithm: Any, updates: int) -> int:
     """How many there are in this process, with nothing collected meanwhile: a cycle shows, too."""
     batch = make_batch(3)

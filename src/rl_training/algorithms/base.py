@@ -286,21 +286,26 @@ class Algorithm(nn.Module, Generic[ConfigT]):
     def training_state(self) -> TrainingState:
         """Networks, optimizer moments, counters and the update stream, by name."""
         tensors = {f"networks.{key}": value for key, value in self.state_dict().items()}
+        values: dict[str, Any] = {"update_count": self.update_count}
         for network, optimizer in self.optimizers.items():
             for parameter_name, parameter in getattr(self, network).named_parameters():
                 for key, value in optimizer.state[parameter].items():
-                    tensors[f"optimizers.{network}.{parameter_name}.{key}"] = value
+                    holder = tensors if isinstance(value, Tensor) else values
+                    holder[f"optimizers.{network}.{parameter_name}.{key}"] = value
         tensors["rng.update"] = self.generator.get_state()
-        return TrainingState(tensors, {"update_count": self.update_count})
+        return TrainingState(tensors, values)
 
     def load_training_state(self, state: TrainingState) -> None:
         self.load_networks(state.tensors)
+        saved = {**state.tensors, **state.values}
         for network, optimizer in self.optimizers.items():
             for parameter_name, parameter in getattr(self, network).named_parameters():
                 prefix = f"optimizers.{network}.{parameter_name}."
                 optimizer.state[parameter] = {
                     key.removeprefix(prefix): value.to(self.device, copy=True)
-                    for key, value in state.tensors.items()
+                    if isinstance(value, Tensor)
+                    else value
+                    for key, value in saved.items()
                     if key.startswith(prefix)
                 }
         self.generator.set_state(state.tensors["rng.update"])

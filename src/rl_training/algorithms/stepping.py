@@ -153,6 +153,23 @@ def all_found(
     raise RuntimeError(f"{name}_loss does not depend on {name}'s {', '.join(unused)}")
 
 
+def terms_of(algorithm: Algorithm[Any], name: str, batch: Batch, noise: Noise) -> Terms:
+    """What a loss returns: a dict of tensors with `<network>_loss` in it."""
+    terms: Any = algorithm.losses[name](algorithm, batch, noise, algorithm.config)
+    if not isinstance(terms, dict):
+        raise RuntimeError(
+            f"the loss of {name} returns {type(terms).__name__}, not a dict of tensors"
+        )
+    for key, value in terms.items():
+        if not isinstance(value, Tensor):
+            kind = type(value).__name__
+            raise RuntimeError(f"the loss of {name} returns {key!r} as {kind}, not as a tensor")
+    if f"{name}_loss" not in terms:
+        found = ", ".join(map(repr, terms)) or "nothing"
+        raise RuntimeError(f"the loss of {name} must return '{name}_loss', but returns {found}")
+    return terms
+
+
 class Differentiated(NamedTuple):
     """A loss: its gradient in each parameter of its network, and all of its terms, detached."""
 
@@ -161,9 +178,28 @@ class Differentiated(NamedTuple):
     norm: Tensor | None = None  # of all gradients together, where they are to be clipped
     spent: Sequence[Tensor] = ()  # of the gradients, those that go back to the pool after the step
 
+    def with_own_terms(self) -> Differentiated:
+        """Terms that nothing writes to any more: some may be views of the batch or of parameters."""
+        return self._replace(terms={name: value.clone() for name, value in self.terms.items()})
+
     def tensors(self) -> list[Tensor]:
         norm = () if self.norm is None else (self.norm,)
         return [*self.gradients, *norm, *self.terms.values()]
+
+
+def differentiated(
+    algorithm: Algorithm[Any], name: str, batch: Batch, noise: Noise
+) -> Differentiated:
+    """Operation by operation, in the network's own parameters only."""
+    with Tape(algorithm.parameters_of(name)) as tape:
+        terms = terms_of(algorithm, name, batch, noise)
+    with NoGrad():
+        gradients = all_found(algorithm, name, tape.gradients(terms[f"{name}_loss"]))
+        norm = None if max_norm_of(algorithm) is None else norm_of(gradients)
+    detached = {
+        key: value.detach() if value.requires_grad else value for key, value in terms.items()
+    }
+    return Differentiated(gradients, detached, norm, tape.from_pool)
 
 
 class EagerStepper:
@@ -179,15 +215,7 @@ class EagerStepper:
     def differentiate(
         self, algorithm: Algorithm[Any], name: str, batch: Batch, noise: Noise
     ) -> Differentiated:
-        with Tape(algorithm.parameters_of(name)) as tape:
-            terms = algorithm.losses[name](algorithm, batch, noise, algorithm.config)
-        with NoGrad():
-            gradients = all_found(algorithm, name, tape.gradients(terms[f"{name}_loss"]))
-            norm = None if max_norm_of(algorithm) is None else norm_of(gradients)
-        detached = {
-            key: value.detach() if value.requires_grad else value for key, value in terms.items()
-        }
-        return Differentiated(gradients, detached, norm, tape.from_pool)
+        return differentiated(algorithm, name, batch, noise).with_own_terms()
 
     def evaluate(
         self, algorithm: Algorithm[Any], function: TermsFunction, batch: Batch, noise: Noise
@@ -205,7 +233,7 @@ class EagerStepper:
         # of an algorithm with a `build_optimizer` of its own
         parameters = algorithm.parameters_of(name)
         for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient
+            parameter.grad = gradient.clone()  # which it may keep
         if max_norm is not None:
             torch.nn.utils.clip_grad_norm_(parameters, max_norm)
         optimizer.step()

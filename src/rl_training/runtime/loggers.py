@@ -247,6 +247,9 @@ class LoggingCallback(Callback):
         names = dict.fromkeys(name for terms in self._pending for name in terms)
         for name in names:
             values = torch.stack([terms[name] for terms in self._pending if name in terms]).double()
+            if values.ndim > 1:
+                shape = tuple(values.shape[1:])
+                raise RunError(f"the term {name!r} is to be one number, but has shape {shape}")
             total, count = self._sums.get(name, [0.0, 0])
             self._sums[name] = [total + values.sum().item(), count + len(values)]
         self._pending = []

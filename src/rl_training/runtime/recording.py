@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rl_training.data.batch import memory_of
+from rl_training.data.batch import LINE, memory_of
 
 Call = Callable[[], object]
 
@@ -35,6 +36,7 @@ _FILLED_BY_SHAPE = frozenset(
 )
 _COPYING = frozenset({"clone", "_to_copy"})
 _JOINING = frozenset({"cat", "stack"})
+_READING = frozenset({Tensor.numpy, Tensor.tolist, Tensor.__array__, Tensor.__dlpack__})
 _UNFILLED = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
 
 
@@ -74,6 +76,19 @@ class Operation:
         return self.name.endswith("_loss") and self.result.ndim == 0
 
 
+class _Readers(TorchFunctionMode):
+    """Notices what reads a tensor's values without any operation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: str | None = None
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _READING:
+            self.seen = f"{func.__name__} reads a tensor's values"
+        return func(*args, **(kwargs or {}))
+
+
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """As a context, sees all operations of this thread."""
 
@@ -81,6 +96,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.operations: list[Operation] = []
         self.obstacle: str | None = None  # why they cannot be repeated
+        self._readers = _Readers()
+
+    def __enter__(self) -> Recorder:
+        self._readers.__enter__()  # type: ignore[no-untyped-call]
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        self._readers.__exit__(*error)  # type: ignore[no-untyped-call]
+        self.obstacle = self.obstacle or self._readers.seen
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -155,6 +181,8 @@ class Program:
         ):
             return False
         places = joined.view(-1).split([part.numel() for part in parts])
+        if any(place.data_ptr() % LINE for place in places):
+            return False  # products and sums round by how the memory is aligned
         for part, place in zip(parts, places, strict=True):
             self._move(part, place)
         self._movable.discard(memory_of(joined))

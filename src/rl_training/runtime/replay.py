@@ -17,6 +17,7 @@ from rl_training.algorithms.stepping import (
     Noise,
     Terms,
     TermsFunction,
+    differentiated,
 )
 from rl_training.data.batch import Batch, memory_of
 from rl_training.data.steady_batch import SteadyBatch
@@ -57,7 +58,7 @@ class ReplayStepper(EagerStepper):
         self, algorithm: Algorithm[Any], name: str, batch: Batch, noise: Noise
     ) -> Differentiated:
         def evaluation(batch: Batch, noise: Noise) -> Differentiated:
-            return EagerStepper.differentiate(self, algorithm, name, batch, noise)
+            return differentiated(algorithm, name, batch, noise)
 
         return self._repeat(algorithm, name, evaluation, batch, noise)
 
@@ -79,7 +80,7 @@ class ReplayStepper(EagerStepper):
         noise: Noise,
     ) -> Differentiated:
         if not is_repeatable(algorithm):
-            return evaluation(batch, noise)
+            return evaluation(batch, noise).with_own_terms()
         replay = self.recordings.ready(algorithm, what, batch, noise)
         if replay is not None:
             return replay(batch, noise)
@@ -154,16 +155,18 @@ class Recordings:
         batch: Batch,
         noise: Noise,
     ) -> Differentiated:
+        if not all(isinstance(value, Tensor) for value in noise.values()):
+            return evaluation(batch, noise).with_own_terms()
         if not self._are_of(algorithm):
             self._begin(algorithm)
         key = (what, batch.form, *[(name, value.shape) for name, value in noise.items()])
         if key not in self.replays:
             if len(self.replays) == MOST:
-                return evaluation(batch, noise)
+                return evaluation(batch, noise).with_own_terms()
             return self._record(key, evaluation, batch, noise)
         replay = self.replays[key]
         if replay is None:
-            return evaluation(batch, noise)
+            return evaluation(batch, noise).with_own_terms()
         if not replay.proved:
             return self._prove(key, replay, evaluation, batch, noise)
         self._last[what] = replay
@@ -179,13 +182,16 @@ class Recordings:
         with POOL.replaced_by(self._free), Recorder() as recorder:
             found = evaluation(steady.batch, drawn)
             POOL.give(*found.spent)  # nobody takes it before the next recording
+        for name, value in drawn.items():
+            if value._version:  # the loss has changed it
+                noise[name].copy_(value)
         self._batches[batch.form] = steady
         self.replays[key] = None
         try:
             self.replays[key] = Replay(recorder, steady, drawn, found, own)
         except Exception as error:  # whatever it is, the evaluation itself is right
             log.debug("%s stays eager: %s", key, error)
-        return found._replace(terms={k: v.clone() for k, v in found.terms.items()}, spent=())
+        return found.with_own_terms()._replace(spent=())
 
     def _prove(
         self, key: object, replay: Replay, evaluation: Evaluation, batch: Batch, noise: Noise
@@ -201,7 +207,7 @@ class Recordings:
             log.debug("%s stays eager: %s", key, error)
         if not replay.proved:
             self.replays[key] = None
-        return expected
+        return expected.with_own_terms()
 
 
 class Replay:

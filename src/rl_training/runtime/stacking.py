@@ -22,6 +22,7 @@ from rl_training.algorithms.stepping import (
     Terms,
     TermsFunction,
     all_found,
+    terms_of,
 )
 from rl_training.data.batch import Batch
 from rl_training.data.row_layout import RowLayout
@@ -145,7 +146,7 @@ class SeedStack:
         """For noise, and with terms, of all seeds; what has been seen already is repeated."""
         drawn = self._of_all(noise)
         if not (self._repeats and is_repeatable(algorithm)):
-            return evaluation(batch, drawn)
+            return evaluation(batch, drawn).with_own_terms()
         replay = self._recordings.ready(algorithm, what, batch, drawn)
         if replay is not None:
             with outside_vmap():
@@ -156,7 +157,7 @@ class SeedStack:
         self, algorithm: Algorithm[Any], name: str, batch: Batch, noise: Noise
     ) -> Differentiated:
         with Tape(self._trained[name]) as tape:
-            terms = algorithm.losses[name](algorithm, batch, self._shown(noise), algorithm.config)
+            terms = terms_of(algorithm, name, batch, self._shown(noise))
         if terms[f"{name}_loss"].ndim:
             shape = tuple(terms[f"{name}_loss"].shape)
             raise RuntimeError(f"a loss is one number, but this has shape {shape}")
