@@ -197,7 +197,8 @@ class Algorithm(nn.Module, Generic[ConfigT]):
     def update(self, batch: Batch) -> Terms:
         """One gradient update; returns detached scalars that nobody has waited for."""
         terms = self.update_step(batch)
-        self.update_count += self.updates_in(batch)
+        # past nn.Module, which first looks whether it is a parameter
+        self.__dict__["update_count"] += self.updates_in(batch)
         return terms
 
     def updates_in(self, batch: Batch) -> int:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.autograd.graph import increment_version
 
 from rl_training.data.batch import Batch
 from rl_training.data.row_layout import RowLayout
@@ -40,6 +39,8 @@ class SpareBatch:
         # discrete actions are int64, and so not in the rows themselves
         self._choices = self.batch.actions.numpy() if layout.discrete else None
         self._column = self._rows[:, layout.actions.start]
+        # with one view those of all views of the rows
+        self._changed = [self.batch.rewards, *([self.batch.actions] if layout.discrete else [])]
         del rows  # which counts are normal is found out with no reference but the batch's own
         tensors = [t for t in map(self.batch.__getattribute__, _TENSORS) if t is not None]
         self._held = (self.batch, *tensors)
@@ -67,8 +68,7 @@ class SpareBatch:
         write(self._where, self._rows)
         if self._choices is not None:
             self._choices[:] = self._column
-            increment_version(self.batch.actions)
-        increment_version(self.batch.rewards)  # and so of all views of these rows
+        torch._C._increment_version(self._changed)
         return self.batch
 
 
