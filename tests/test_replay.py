@@ -21,7 +21,8 @@ from rl_training.data.batch import Batch, memory_of
 from rl_training.data.row_layout import RowLayout
 from rl_training.models.pool import POOL
 from rl_training.runtime import replay as replay_module
-from rl_training.runtime.recording import Program, Recorder, UnrepeatableError
+from rl_training.runtime.program import Program
+from rl_training.runtime.recording import Recorder, UnrepeatableError
 from rl_training.runtime.replay import ReplayStepper
 from rl_training.spec import ProblemSpec
 from tests.algorithms.test_contract import SPECS, batch_of, make

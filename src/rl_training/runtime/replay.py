@@ -23,7 +23,8 @@ from rl_training.data.batch import Batch, memory_of
 from rl_training.data.steady_batch import SteadyBatch
 from rl_training.models.modes import NoGrad
 from rl_training.models.pool import POOL, Free
-from rl_training.runtime.recording import Program, Recorder, same_bits
+from rl_training.runtime.program import Program
+from rl_training.runtime.recording import Recorder, same_bits
 
 log = logging.getLogger("rl_training")
 
