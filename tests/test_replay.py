@@ -202,9 +202,12 @@ def test_a_learner_can_be_pickled_and_goes_on_as_it_would() -> None:
     batches = [batch_of(data_of("continuous"), seed=seed) for seed in range(8)]
     for batch in batches[:4]:
         algorithm.update(batch)
-    copied = pickle.loads(pickle.dumps(algorithm.stepper))
-    assert isinstance(copied, ReplayStepper)
-    assert recorded(copied) == []
+    copied = pickle.loads(pickle.dumps(algorithm))
+    assert recorded(copied.stepper) == []
+    for batch in batches[4:]:
+        for each in (algorithm, copied):
+            each.update(batch)
+    assert all(map(torch.equal, algorithm.parameters(), copied.parameters()))
 
 
 def test_a_copy_of_a_learner_repeats_nothing_of_the_original() -> None:
@@ -525,12 +528,20 @@ def test_what_is_only_joined_is_written_side_by_side(size: int, calls: int) -> N
     "join",
     [
         lambda a, b: torch.cat([a, b], 1),
+        lambda a, b: torch.cat([a, b], dim=-1),
         lambda a, b: torch.cat([a, a]),
         lambda a, b: torch.cat([a.t(), b.t()]),
         lambda a, b: torch.cat([a[1:], b]),
         lambda a, b: torch.cat([a, b]).mul_(2),
     ],
-    ids=["along rows", "twice", "transposed", "a part", "changed afterwards"],
+    ids=[
+        "along rows",
+        "along rows, by name",
+        "twice",
+        "transposed",
+        "a part",
+        "changed afterwards",
+    ],
 )
 def test_other_joins_are_made(join: Any) -> None:
     def function(x: Tensor) -> list[Tensor]:

@@ -76,7 +76,8 @@ class Program:
         memories = {memory_of(part) for part in parts}
         changed = {m for each in operations[position + 1 :] for m in each.writes}
         if (
-            operation.args[1:] not in ((), (0,))
+            operation.kwargs
+            or operation.args[1:] not in ((), (0,))
             or not joined.is_contiguous()
             or len(memories) < len(parts)
             or not memories <= self._movable
