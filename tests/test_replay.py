@@ -13,10 +13,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms import Algorithm, get_algorithm_spec
+from rl_training.algorithms import Algorithm, get_algorithm_spec, list_algorithm_specs
 from rl_training.algorithms.bc import BC, BCConfig
 from rl_training.algorithms.rebrac import ReBRAC
 from rl_training.config import option
+from rl_training.data import TransitionDataset
 from rl_training.data.batch import Batch, memory_of
 from rl_training.data.row_layout import RowLayout
 from rl_training.models.pool import POOL
@@ -26,8 +27,17 @@ from rl_training.runtime.recording import Recorder, UnrepeatableError
 from rl_training.runtime.replay import ReplayStepper
 from rl_training.spec import ProblemSpec
 from tests.algorithms.test_contract import SPECS, batch_of, make
+from tests.conftest import make_fields
 from tests.test_stepper import SPEC, make_batch, tensors_after
-from tests.test_steppers import KINDS, data_of
+
+KINDS = [(spec.name, kind) for spec in list_algorithm_specs() for kind in spec.action_kinds]
+
+
+def data_of(kind: str) -> TransitionDataset:
+    fields = make_fields()
+    if kind == "discrete":
+        fields["actions"] = torch.arange(400) % 4
+    return TransitionDataset.from_dict(fields)
 
 
 def recorded(stepper: Any) -> list[Any]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rl_training.cli.console import PluginOption, note, say, show_notes
+from rl_training.cli.seed_lines import SeedLines
 from rl_training.config import ConfigError
 
 if TYPE_CHECKING:
@@ -26,9 +27,10 @@ def train(
         list[str] | None, typer.Argument(help="key=value ...; dotted, or bare where unambiguous.")
     ] = None,
     seeds: Annotated[str | None, typer.Option(help="Several runs: 1,2,3.")] = None,
-    stack: Annotated[
-        bool, typer.Option("--stack", help="Train the seeds side by side, in one process.")
-    ] = False,
+    jobs: Annotated[
+        int | None, typer.Option(help="Seeds at a time, each in a process (default: the cores).")
+    ] = None,
+    stack: Annotated[bool, typer.Option("--stack", hidden=True)] = False,
     output_dir: Annotated[str | None, typer.Option(help="Where to create the run.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, auto.")] = None,
     quiet: Quiet = False,
@@ -38,25 +40,28 @@ def train(
     show_notes(quiet)
     from rl_training.experiment import ExperimentManager, load_config
     from rl_training.experiment.configs import parse_assignments
+    from rl_training.experiment.manager import usable_cores
 
     values = parse_assignments(overrides or [])
-    for key, value in (("output_dir", output_dir), ("device", device)):
-        if value is not None and key in values:
-            raise ConfigError(f"{key} is given twice, also as --{key.replace('_', '-')}")
-        if value is not None:
-            values[key] = value
-    loaded = load_config(config, values)
+    loaded = load_config(config, _with_options(values, output_dir=output_dir, device=device))
     numbers = [loaded.seed] if seeds is None else _parse_seeds(seeds)
 
-    if stack and seeds is None:
-        raise ConfigError("--stack needs several seeds: --seeds 1,2,3")
+    if stack:
+        raise ConfigError("--stack was removed: --seeds runs the seeds side by side in processes")
+    if jobs is not None and seeds is None:
+        raise ConfigError("--jobs is for several seeds: --seeds 1,2,3")
 
     def callbacks(run_config: TrainConfig) -> list[Callback]:
-        # side by side, the progress of the first is that of all
-        beside = stack and run_config.seed != numbers[0]
-        return _progress(run_config.budget, quiet or beside)
+        return _progress(run_config.budget, quiet)
 
-    results = ExperimentManager(loaded).run(numbers, callbacks=callbacks, stack=stack)
+    with SeedLines(numbers, quiet=quiet) as lines:
+        results = ExperimentManager(loaded).run(
+            numbers,
+            callbacks=callbacks,
+            jobs=usable_cores() if jobs is None else jobs,
+            plugins=plugin,
+            report=lines.show,
+        )
     for result in results:
         _report(result)
     if len(results) > 1:
@@ -100,6 +105,14 @@ def resume(
         result = opened.execute()
     _report(result)
     _exit_if_interrupted([result])
+
+
+def _with_options(values: dict[str, Any], **options: str | None) -> dict[str, Any]:
+    """Add what was given as --options to key=value overrides."""
+    given = {key: value for key, value in options.items() if value is not None}
+    for key in given.keys() & values.keys():
+        raise ConfigError(f"{key} is given twice, also as --{key.replace('_', '-')}")
+    return {**values, **given}
 
 
 def _parse_seeds(text: str) -> list[int]:

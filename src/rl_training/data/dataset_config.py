@@ -128,12 +128,6 @@ class DatasetConfig(DatasetChoice):
         "environment or the data.",
     )  # fmt: skip
 
-    @property
-    def depends_on_seed(self) -> bool:
-        """Whether runs with other seeds have other data: that of a random policy is drawn anew."""
-        parts: tuple[DatasetChoice, ...] = (self, *(self.dataset_mix or ()))
-        return any(part.dataset_kind == "random" and part.dataset_seed is None for part in parts)
-
     @model_validator(mode="after")
     def _check(self) -> DatasetConfig:
         _raise([*self._choice_problems(), *self._value_problems()])

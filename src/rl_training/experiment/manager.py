@@ -1,23 +1,31 @@
-"""Several runs of one configuration, and what they say together."""
+"""Several runs of one configuration, and their summary."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from rl_training.config import ConfigError
+from rl_training.experiment.seed_processes import Report, train_in_processes
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.entry import train
-from rl_training.runtime.stacked import train_stacked
 from rl_training.runtime.train_config import TrainConfig
 from rl_training.runtime.trainer import INTERRUPTED, TrainResult
 
 
+def usable_cores() -> int:
+    """Cores that this process may use: fewer than the machine has in a container or under taskset."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 @dataclass(frozen=True)
 class ExperimentManager:
-    """Trains a configuration with several seeds, one after the other or stacked."""
+    """Trains a configuration with several seeds, one after the other or in processes."""
 
     config: TrainConfig
 
@@ -26,18 +34,25 @@ class ExperimentManager:
         seeds: Sequence[int],
         *,
         callbacks: Callable[[TrainConfig], Iterable[Callback]] = lambda _: (),
-        stack: bool = False,
+        jobs: int = 1,
+        plugins: Sequence[str] = (),
+        report: Report = lambda *_: None,
     ) -> list[TrainResult]:
-        """One result per seed; `callbacks` makes fresh ones for each run.
+        """Train every seed into a run directory of its own; returns one result per seed.
 
-        With `stack` the seeds of an offline configuration are trained side by side.
+        `callbacks` makes fresh ones for each run. With `jobs` above 1 that many seeds run side by
+        side, each in a process, which imports `plugins` and cannot take callbacks; `report` is then
+        told where each seed is. After Ctrl-C the results of the seeds that had begun are returned.
         """
-        if stack:
-            return train_stacked(self.config, seeds, callbacks=callbacks)
         if not seeds or len(set(seeds)) != len(seeds):
             raise ConfigError(f"seeds must be distinct and at least one, got {list(seeds)}")
+        if jobs < 1:
+            raise ConfigError(f"jobs must be at least 1, got {jobs}")
+        configs = [self.config.replace(seed=seed) for seed in seeds]
+        if jobs > 1 and len(seeds) > 1:
+            return train_in_processes(configs, jobs=jobs, plugins=plugins, report=report)
         results = []
-        for config in [self.config.replace(seed=seed) for seed in seeds]:
+        for config in configs:
             results.append(train(config, callbacks=callbacks(config)))
             if results[-1].stop_reason == INTERRUPTED:
                 break  # Ctrl-C means all of it

@@ -11,9 +11,8 @@ Everywhere else, and for whatever is unusual, networks go layer by layer.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,38 +21,22 @@ from torch.autograd.graph import _engine_run_backward
 
 from rl_training.models import samples
 from rl_training.models.layout import Layout, layer_by_layer
+from rl_training.models.layout import layer_by_layer as recorded
 from rl_training.models.modes import NoGrad
-from rl_training.models.passes import Hidden, give_back
-from rl_training.models.stacked_passes import backward, forward, recorded
-
-if TYPE_CHECKING:
-    from rl_training.models.stacked import Stack
+from rl_training.models.passes import Hidden, backward, forward, give_back
 
 
 class _Current(threading.local):
     tape: Tape | None = None
-    stack: Stack | None = None  # of the networks of several seeds
 
 
 _current = _Current()
-
-
-@contextmanager
-def stacked(stack: Stack) -> Iterator[None]:
-    """Let a stack look behind what a vmap over seeds shows of networks."""
-    _current.stack = stack
-    try:
-        yield
-    finally:
-        _current.stack = None
 
 
 def evaluate(layout: Layout, x: Tensor, parameters: Sequence[Tensor]) -> Tensor:
     """Outputs (batch, out), of ensembles (members, batch, out), or (members, batch) if scalar."""
     if _usual(x, parameters):
         return by_hand(layout, x, parameters)
-    if _current.stack is not None:
-        return _current.stack.evaluate(layout, x, parameters)
     return layer_by_layer(layout, x, parameters)
 
 
@@ -97,8 +80,6 @@ def relay_member(
     """Outputs of one member in a loss that does not train it; None where that is not the case."""
     if _usual(x, parameters):
         return relay_by_hand(layout, index, x, parameters)
-    if _current.stack is not None:
-        return _current.stack.relay_member(layout, index, x, parameters)
     return None
 
 

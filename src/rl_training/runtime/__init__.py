@@ -20,7 +20,6 @@ from rl_training.runtime.controls import (
 )
 from rl_training.runtime.datasets import build_offline_dataset
 from rl_training.runtime.entry import evaluate_checkpoint, predict_checkpoint, resume, train
-from rl_training.runtime.stacked import train_stacked
 from rl_training.runtime.train_config import TrainConfig
 from rl_training.runtime.trainer import TrainerState, TrainResult
 
@@ -39,7 +38,6 @@ __all__ = [
     "predict_checkpoint",
     "resume",
     "train",
-    "train_stacked",
 ]
 
 

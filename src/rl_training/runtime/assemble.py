@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ from rl_training.runtime.runs import (
 from rl_training.runtime.seeding import stream_seed
 from rl_training.runtime.single import collector_for
 from rl_training.runtime.steppers import build_stepper
-from rl_training.runtime.train_config import TrainConfig
+from rl_training.runtime.train_config import TrainConfig, without_removed_options
 from rl_training.runtime.trainer import TrainerState
 from rl_training.spec import ProblemSpec
 
@@ -95,7 +95,9 @@ def _saved_normalizer(checkpoint: Checkpoint) -> ObservationNormalizer | None:
 
 def checkpoint_config(checkpoint: Checkpoint) -> TrainConfig:
     try:
-        return TrainConfig(**checkpoint.manifest["config"])
+        return TrainConfig(**without_removed_options(checkpoint.manifest["config"]))
+    except KeyError as error:
+        raise CheckpointError(f"{checkpoint.path}: its config lacks {error}") from None
     except ConfigError as error:
         raise CheckpointError(f"{checkpoint.path}: {error}") from None
 
@@ -120,20 +122,6 @@ def new_run(
         return _put_together(config, prepare_online(config), callbacks)
     data = prepare(config, build_offline_dataset(config, dataset))
     return _put_together(config, data, callbacks)
-
-
-def new_runs(
-    configs: Sequence[TrainConfig],
-    *,
-    callbacks: Callable[[TrainConfig], Iterable[Callback]],
-    dataset: TransitionDataset | None = None,
-) -> list[Run]:
-    """New offline runs that differ in the seed; they share the data unless that depends on it."""
-    if dataset is None and configs[0].groups.dataset.depends_on_seed:
-        return [new_run(config, callbacks=callbacks(config)) for config in configs]
-    first = new_run(configs[0], callbacks=callbacks(configs[0]), dataset=dataset)
-    others = [config.with_absolute_paths() for config in configs[1:]]
-    return [first, *(_put_together(config, first.data, callbacks(config)) for config in others)]
 
 
 def _refuse_dataset(config: TrainConfig, dataset: TransitionDataset | None) -> None:

@@ -30,7 +30,6 @@ _FILES = {
     "normalizer": "model.safetensors",
     "optimizers": "optimizer.safetensors",
     "replay": "replay.safetensors",
-    "held": "held.safetensors",
 }
 REPLAY_FILE = _FILES["replay"]
 _STATE_FILE = "state.safetensors"

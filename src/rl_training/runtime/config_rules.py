@@ -113,20 +113,19 @@ def _goal_problems(config: TrainConfig, replay: ReplayConfig) -> list[Problem]:
 
 
 def _stopping_problems(config: TrainConfig, controls: ControlsConfig) -> list[Problem]:
+    if controls.early_stopping is None:
+        return []
     problems: list[Problem] = []
-    for key in ("early_stopping", "eval_workers"):
-        place: tuple[str, ...] = ("algo_kwargs", key)
-        if getattr(controls, key) and config.eval_episodes == 0:
-            problems.append(Problem(place, "needs evaluations, but eval_episodes is 0"))
-        if getattr(controls, key) and config.env_id is None:
-            problems.append(Problem(place, "needs evaluations, but env_id is null"))
-    if controls.early_stopping is not None:
-        place = ("algo_kwargs", "early_stopping")
-        shaping = parse_env_kwargs(config.env_kwargs).evaluation.reward
-        shaped = metric_key(controls.early_stopping.metric) == "eval/shaped_return_mean"
-        if shaped and shaping.is_identity:
-            message = "is measured only with env_kwargs.wrappers.reward"
-            problems.append(Problem((*place, "metric"), message))
+    place = ("algo_kwargs", "early_stopping")
+    if config.eval_episodes == 0:
+        problems.append(Problem(place, "needs evaluations, but eval_episodes is 0"))
+    if config.env_id is None:
+        problems.append(Problem(place, "needs evaluations, but env_id is null"))
+    shaping = parse_env_kwargs(config.env_kwargs).evaluation.reward
+    shaped = metric_key(controls.early_stopping.metric) == "eval/shaped_return_mean"
+    if shaped and shaping.is_identity:
+        message = "is measured only with env_kwargs.wrappers.reward"
+        problems.append(Problem((*place, "metric"), message))
     return problems
 
 

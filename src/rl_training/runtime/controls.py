@@ -73,7 +73,7 @@ class EarlyStoppingCallback(Callback):
         if watched.startswith("train/") and not any(name.startswith("train/") for name in metrics):
             return  # the first row of losses is still to come
         value = self._value(metrics)
-        ripe = state.scored.global_step >= self.config.min_steps
+        ripe = state.global_step >= self.config.min_steps
         if ripe and self._reached_target(value) and not self._overruled:
             state.request_stop(
                 f"early stopping: {self.config.metric} reached {self.config.target_value:g}"
@@ -123,12 +123,6 @@ class ControlsConfig(Options):
         None, "where transitions come from; null = the algorithm's first"
     )
     eval_interval: int = option(5_000, "steps between evaluations", ge=1)
-    eval_workers: int = option(
-        0,
-        "processes that evaluate while training goes on; 0 = training waits for evaluations",
-        ge=0,
-        le=1,
-    )
     early_stopping: EarlyStoppingConfig | None = option(None, "when to stop before the budget")
     max_updates: int | None = option(None, "budget in gradient updates", ge=1)
     max_epochs: int | None = option(None, "budget in passes over the dataset", ge=1)
@@ -146,13 +140,20 @@ class ControlsConfig(Options):
     torch_threads: int = option(
         1, "CPU threads of PyTorch; more than one rarely helps networks of this size", ge=1, le=256
     )
-    stepper: Literal["replay", "eager", "compiled"] = option(
-        "replay",
-        "how losses are differentiated: operations once recorded, one by one, or by torch.compile",
+    stepper: Literal["captured", "eager"] = option(
+        "captured",
+        "how losses are differentiated: captured once and replayed, or operation by operation",
     )
     tensorboard: bool | None = option(
         None, "write tensorboard/ event files; null = if TensorBoard is installed"
     )
+
+    @field_validator("stepper", mode="before")
+    @classmethod
+    def _rename_stepper(cls, value: Any) -> Any:
+        if value == "compiled":
+            raise ValueError("'compiled' was removed: leave it out, captured losses are faster")
+        return "captured" if value == "replay" else value
 
     @model_validator(mode="after")
     def _schedules_parse(self) -> ControlsConfig:

@@ -17,7 +17,7 @@ from rl_training.envs.factory import make_raw_env, parse_env_kwargs
 from rl_training.envs.failures import naming_the_env
 from rl_training.runtime.callbacks import Callback, Interval
 from rl_training.runtime.policy import Policy
-from rl_training.runtime.trainer import INTERRUPTED, Moment
+from rl_training.runtime.trainer import INTERRUPTED
 
 if TYPE_CHECKING:
     from rl_training.algorithms.base import Terms
@@ -131,10 +131,6 @@ def _recorded(env: gym.Env[Any, Any], directory: Path) -> gym.Env[Any, Any]:
     )
 
 
-# where the scores are from, the scores, and the other metrics that were known then
-Report = Callable[[Moment, Evaluation, Mapping[str, float] | None], None]
-
-
 class EvaluationCallback(Callback):
     """Evaluates when `eval_interval` is crossed, always on the same initial states."""
 
@@ -142,7 +138,7 @@ class EvaluationCallback(Callback):
         self,
         score: Callable[[], Evaluation],
         interval: int,
-        report: Report,
+        report: Callable[[Evaluation], None],
         *,
         evaluates_first: bool = False,
     ) -> None:
@@ -179,11 +175,8 @@ class EvaluationCallback(Callback):
 
     def evaluate(self, state: TrainerState) -> None:
         self.owed = True
-        self._evaluate(state)
+        self.report(self._score(state))
         self.evaluated_at, self.owed = state.global_step, False
-
-    def _evaluate(self, state: TrainerState) -> None:
-        self.report(state.moment(), self._score(state), None)
 
     def _score(self, state: TrainerState) -> Evaluation:
         with state.spans("evaluate"):

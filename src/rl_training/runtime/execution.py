@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -29,14 +29,12 @@ from rl_training.runtime.checkpointing import (
 from rl_training.runtime.collector import CollectError
 from rl_training.runtime.controls import build_control_callbacks
 from rl_training.runtime.datasets import TrainingData
-from rl_training.runtime.deferred_evaluation import DeferredEvaluationCallback
 from rl_training.runtime.evaluation import (
     Evaluation,
     EvaluationCallback,
     EvaluationError,
     Evaluator,
 )
-from rl_training.runtime.evaluation_worker import EvaluationWorker
 from rl_training.runtime.experience import Experience
 from rl_training.runtime.loggers import LoggingCallback, MetricsWriter
 from rl_training.runtime.memory import keep_freed_memory
@@ -54,9 +52,8 @@ from rl_training.runtime.runs import (
 )
 from rl_training.runtime.saving import CheckpointCallback, InterruptCallback
 from rl_training.runtime.seeding import episode_seeds
-from rl_training.runtime.snapshots import Snapshot
 from rl_training.runtime.train_config import TrainConfig
-from rl_training.runtime.trainer import INTERRUPTED, Moment, Trainer, TrainerState, TrainResult
+from rl_training.runtime.trainer import INTERRUPTED, Trainer, TrainerState, TrainResult
 
 log = logging.getLogger("rl_training")
 
@@ -101,7 +98,6 @@ class Run:
     user_callbacks: Sequence[Callback] = ()
     checkpoint: Checkpoint | None = None  # what it goes on from
     continues: bool = True  # whether as the same run
-    stacked_seeds: Sequence[int] = ()  # trained side by side with it, its own among them
 
     def execute(self) -> TrainResult:
         interrupt = InterruptCallback()
@@ -145,7 +141,7 @@ class Run:
         self,
         trainer: Trainer,
         writer: MetricsWriter,
-        evaluator: Evaluator | EvaluationWorker | None,
+        evaluator: Evaluator | None,
         interrupt: InterruptCallback,
     ) -> Iterator[None]:
         """The trainer has its callbacks, as a checkpoint left them; they are closed in any case.
@@ -159,7 +155,7 @@ class Run:
             config.checkpoint_interval,
             config.groups.controls.keep_checkpoints,
         )
-        evaluation = self._evaluation(trainer, writer, evaluator, saving)
+        evaluation = self._evaluation(trainer, writer, evaluator)
         trainer.callbacks = CallbackList(
             [
                 LoggingCallback(writer, config.log_interval, self.experience.report),
@@ -174,7 +170,6 @@ class Run:
             if self.checkpoint is not None:
                 if self.continues:
                     trainer.callbacks.load_state_dict(self.checkpoint.manifest["callbacks"])
-                    saving.held = Snapshot.carried_by(self.checkpoint)
                 writer.cut_back(self.checkpoint.manifest["metrics_position"], self.checkpoint.step)
             yield
         except (CollectError, EvaluationError) as error:
@@ -216,49 +211,24 @@ class Run:
         return manifest, tensors
 
     def _evaluation(
-        self,
-        trainer: Trainer,
-        writer: MetricsWriter,
-        evaluator: Evaluator | EvaluationWorker | None,
-        saving: CheckpointCallback,
+        self, trainer: Trainer, writer: MetricsWriter, evaluator: Evaluator | None
     ) -> list[Callback]:
-        """What scores the policy, here or in a worker, and passes the scores on."""
-        state, interval = self.state, self.config.groups.controls.eval_interval
-
-        def report(
-            moment: Moment, evaluation: Evaluation, known: Mapping[str, float] | None
-        ) -> None:
-            metrics = evaluation.metrics()
-            with state.spans("log"):
-                writer.write(moment, metrics)
-                writer.write_evaluation(moment, evaluation)
-            state.evaluated = moment
-            known = writer.latest if known is None else known
-            trainer.callbacks.on_eval_end(state, {**known, **metrics})
-            state.evaluated = None
-
-        def weights_at(step: int) -> Mapping[str, Tensor]:
-            if saving.held is not None and saving.held.step == step:
-                return saving.held.networks()
-            return {f"networks.{k}": value for k, value in self.algorithm.state_dict().items()}
-
+        """Score the policy at every evaluation point and pass the scores on."""
         if evaluator is None:
             return []
-        # a run that an offline one becomes is compared with where that one ended
-        first = not self.continues
-        if isinstance(evaluator, EvaluationWorker):
-            return [
-                DeferredEvaluationCallback(
-                    evaluator,
-                    interval,
-                    report,
-                    weights_at=weights_at,
-                    known=lambda: writer.latest,
-                    evaluates_first=first,
-                )
-            ]
+        state = self.state
+
+        def report(evaluation: Evaluation) -> None:
+            metrics = evaluation.metrics()
+            with state.spans("log"):
+                writer.write(state.moment(), metrics)
+                writer.write_evaluation(state.moment(), evaluation)
+            trainer.callbacks.on_eval_end(state, {**writer.latest, **metrics})
+
         score = partial(evaluator.run, self._evaluation_seeds())
-        return [EvaluationCallback(score, interval, report, evaluates_first=first)]
+        interval = self.config.groups.controls.eval_interval
+        # a run that an offline one becomes is compared with where that one ended
+        return [EvaluationCallback(score, interval, report, evaluates_first=not self.continues)]
 
     def _evaluation_seeds(self) -> list[int]:
         return episode_seeds(self.config.seed, "evaluation", self.config.eval_episodes)
@@ -283,7 +253,7 @@ class Run:
         self.policy.refresh()
         self.state.unsaved = True
 
-    def _evaluator(self) -> Evaluator | EvaluationWorker | None:
+    def _evaluator(self) -> Evaluator | None:
         if self.config.env_id is None:
             log.info(
                 "no environment: the policy is not evaluated; `rl-training eval` needs an env_id"
@@ -291,9 +261,6 @@ class Run:
             return None
         if self.config.eval_episodes == 0:
             return None
-        if self.config.groups.controls.eval_workers:
-            seeds = self._evaluation_seeds()
-            return EvaluationWorker(self.config, self.data.spec, self.policy.normalizer, seeds)
         return Evaluator(self.policy, self.config.env_id, self.config.env_kwargs)
 
     def _choose_run_dir(self) -> tuple[Path, bool]:
@@ -323,8 +290,6 @@ class Run:
         if self.data.dataset is not None:
             raw = self.data.dataset.raw
             facts["dataset"] = {**raw.describe(), "sha256": raw.sha256}
-        if self.stacked_seeds:
-            facts["stacked_seeds"] = list(self.stacked_seeds)
         if checkpoint is not None:
             facts["branched_from"] = str(checkpoint.path)
             _copy_history(checkpoint, run_dir)

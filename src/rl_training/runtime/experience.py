@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -12,7 +11,6 @@ from torch import Tensor
 from rl_training.algorithms.base import TrainingState
 from rl_training.data.batch import Batch
 from rl_training.data.offline_dataset import TransitionDataset
-from rl_training.data.row_layout import RowLayout
 from rl_training.data.spare_batches import SpareBatches
 
 if TYPE_CHECKING:
@@ -78,10 +76,6 @@ class Offline:
             self.batch_size, generator=self.generator, device=self.device, spare=self._spare
         )
 
-    def draw(self) -> Tensor:
-        """Where the rows of the next batch are."""
-        return self.dataset.draw(self.batch_size, self.generator)
-
     def clock(self, state: TrainerState) -> tuple[int, int]:
         return state.update_count, state.update_count * self.batch_size // len(self.dataset)
 
@@ -99,29 +93,3 @@ class Offline:
 
     def load_state_dict(self, state: TrainingState) -> None:
         self.generator.set_state(state.tensors["rng.data"])
-
-
-class StackedOffline:
-    """Batches of several seeds at once, each drawn from its own generator."""
-
-    def __init__(self, seeds: Sequence[Offline]) -> None:
-        self.seeds = seeds
-        self._shared = all(each.dataset is seeds[0].dataset for each in seeds)
-
-    @property
-    def layout(self) -> RowLayout:
-        return self.seeds[0].dataset.layout
-
-    def draw(self) -> tuple[Tensor, Tensor | None]:
-        """Rows (seeds, batch, width), and returns (seeds, batch) where the data has them."""
-        pairs = [(each.dataset, each.draw()) for each in self.seeds]
-        if self._shared:  # gathered in one go
-            pairs = [(pairs[0][0], torch.cat([places for _, places in pairs]))]
-        rows = torch.cat([dataset.rows_at(places) for dataset, places in pairs])
-        found = [dataset.returns_at(places) for dataset, places in pairs]
-        returns = None if found[0] is None else torch.cat([own for own in found if own is not None])
-        shape, device = (len(self.seeds), -1), self.seeds[0].device
-        return (
-            rows.view(*shape, rows.shape[1]).to(device, non_blocking=True),
-            None if returns is None else returns.view(shape).to(device, non_blocking=True),
-        )

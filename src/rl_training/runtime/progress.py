@@ -64,7 +64,7 @@ class ProgressCallback(Callback):
         self._score = f"{metrics['eval/return_mean']:.1f}"
         if self._bar is None:
             spread = metrics["eval/return_std"]
-            self._line(state, f"return {self._score} ± {spread:.1f}", state.scored.global_step)
+            self._line(state, f"return {self._score} ± {spread:.1f}")
 
     def close(self) -> None:
         """Give the terminal its cursor back."""
@@ -90,7 +90,6 @@ class ProgressCallback(Callback):
         elapsed = time.perf_counter() - self._started
         return (state.update_count - self._first_update) / max(elapsed, 1e-9)
 
-    def _line(self, state: TrainerState, text: str, step: int | None = None) -> None:
-        step = state.global_step if step is None else step
-        self.stream.write(f"{state.algorithm.name} {step}/{self.total}  {text}\n")
+    def _line(self, state: TrainerState, text: str) -> None:
+        self.stream.write(f"{state.algorithm.name} {state.global_step}/{self.total}  {text}\n")
         self.stream.flush()

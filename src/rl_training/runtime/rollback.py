@@ -29,14 +29,14 @@ class RollbackCallback(Callback):
         state.good_step = self.good_step
 
     def on_eval_end(self, state: TrainerState, metrics: Mapping[str, float]) -> None:
-        if state.scored.phase != "online":
+        if state.phase != "online":
             return
         score = metrics["eval/return_mean"]
         if self.offline_score is None:
             self.offline_score = score
         least = self.offline_score - self.drop * abs(self.offline_score)
         if score >= least or self.good_step is None:
-            self.good_step = state.good_step = state.scored.global_step
+            self.good_step = state.good_step = state.global_step
             return
         self.return_to(self.good_step)
         reason = (

@@ -18,7 +18,6 @@ from rl_training.runtime.checkpointing import (
     step_directories,
     write_checkpoint,
 )
-from rl_training.runtime.snapshots import Snapshot
 from rl_training.runtime.trainer import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -29,11 +28,7 @@ if TYPE_CHECKING:
 
 
 class CheckpointCallback(Callback):
-    """Saves at every interval, at every new best evaluation and at the end; runs last in a tick.
-
-    The score of a step may come later. Its state is held in memory until then; if it turns out to be
-    worth a checkpoint, the newest state is saved first, as resuming begins with a run's last step.
-    """
+    """Saves at every interval, at every new best evaluation and at the end; runs last in a tick."""
 
     def __init__(
         self,
@@ -48,7 +43,6 @@ class CheckpointCallback(Callback):
         self.keep = keep
         self.best: float | None = None
         self.best_step: int | None = None
-        self.held: Snapshot | None = None
         self._scored = False
 
     def on_train_start(self, state: TrainerState) -> None:
@@ -57,12 +51,10 @@ class CheckpointCallback(Callback):
             missing = state.should_stop or (self._scored and self._lacks_some(state))
             if missing and not self._directory(state.global_step).exists():
                 self.save(state)  # stopped or scored before the first tick
-            self._write_held(state)
             if self.best_step is not None and not self._directory(self.best_step).exists():
                 self.best = self.best_step = None  # a copy without its run: the best starts anew
             self._point_best()
         self._scored = False
-        self._hold(state)
 
     def on_collect_end(self, state: TrainerState, env_steps: int) -> None:
         self._tick(state)
@@ -73,7 +65,7 @@ class CheckpointCallback(Callback):
     def on_eval_end(self, state: TrainerState, metrics: Mapping[str, float]) -> None:
         value = metrics["eval/return_mean"]
         if self.best is None or value > self.best:
-            self.best, self.best_step = value, state.scored.global_step
+            self.best, self.best_step = value, state.global_step
         self._scored = True
 
     def on_train_end(self, state: TrainerState) -> None:
@@ -81,7 +73,6 @@ class CheckpointCallback(Callback):
         with state.spans("checkpoint"):
             if state.unsaved:
                 self.save(state)
-            self._write_held(state)
             self._point_best()
 
     def state_dict(self) -> dict[str, Any]:
@@ -91,12 +82,8 @@ class CheckpointCallback(Callback):
         self.best, self.best_step = values["best"], values["best_step"]
 
     def save(self, state: TrainerState) -> None:
-        """A checkpoint of this moment, which carries along what may still have to be written."""
-        manifest, tensors = self.contents()
-        held = self.held
-        if held is not None and held.step != state.global_step and self._may_be_wanted(held, state):
-            held.carry(manifest, tensors)
-        write_checkpoint(self._directory(state.global_step), manifest, tensors)
+        """Write a checkpoint of this moment."""
+        write_checkpoint(self._directory(state.global_step), *self.contents())
         state.unsaved = False
         point(self.checkpoints, "last", state.global_step)
         drop_older_replays(self.checkpoints)
@@ -107,11 +94,9 @@ class CheckpointCallback(Callback):
             with state.spans("checkpoint"):
                 if due or self._lacks_some(state):
                     self.save(state)
-                self._write_held(state)
                 self._point_best()
                 self._prune(state)
             self._scored = False
-        self._hold(state)
 
     def _wanted(self, state: TrainerState) -> set[int]:
         """Steps that must have a checkpoint."""
@@ -119,24 +104,6 @@ class CheckpointCallback(Callback):
 
     def _lacks_some(self, state: TrainerState) -> bool:
         return any(not self._directory(step).exists() for step in self._wanted(state))
-
-    def _hold(self, state: TrainerState) -> None:
-        """Keep the state of a step whose score is yet to come."""
-        if state.awaited == state.global_step and (
-            self.held is None or self.held.step != state.global_step
-        ):
-            with state.spans("checkpoint"):
-                self.held = Snapshot.of(*self.contents())
-
-    def _may_be_wanted(self, held: Snapshot, state: TrainerState) -> bool:
-        return held.step == state.awaited or held.step in self._wanted(state)
-
-    def _write_held(self, state: TrainerState) -> None:
-        held = self.held
-        if held is not None and held.step in self._wanted(state):
-            directory = self._directory(held.step)
-            if not directory.exists():
-                held.write(directory)
 
     def _point_best(self) -> None:
         if self.best_step is not None:

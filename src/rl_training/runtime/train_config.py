@@ -39,6 +39,21 @@ ALIASES = {
 }
 
 
+# options of earlier versions, and what takes their place
+REMOVED = {
+    "eval_workers": "was removed: leave it out; for less waiting raise eval_interval or lower "
+    "eval_episodes",
+}
+
+
+def without_removed_options(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Drop options that an earlier version saved in a checkpoint; none of them changes results."""
+    kwargs = {key: value for key, value in config["algo_kwargs"].items() if key not in REMOVED}
+    if kwargs.get("stepper") == "compiled":
+        del kwargs["stepper"]
+    return {**config, "algo_kwargs": kwargs}
+
+
 def group_classes(spec: AlgorithmSpec) -> dict[str, type[Options]]:
     """The groups of options that mean something to an algorithm."""
     groups: dict[str, type[Options]] = {"algorithm": spec.config}
@@ -207,6 +222,8 @@ def _build_groups(values: Mapping[str, Any]) -> tuple[Any, list[Problem]]:
 
 
 def _not_an_option(key: str, spec: AlgorithmSpec, known: set[str]) -> str:
+    if key in REMOVED:
+        return REMOVED[key]
     if key in DatasetConfig.model_fields:
         return f"is for datasets, but {spec.name} collects its own data"
     if key in ReplayConfig.model_fields:

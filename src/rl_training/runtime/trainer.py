@@ -36,20 +36,13 @@ class TrainerState:
     phase: str = "offline"  # or online, once it collects
     updates_due: int = 0  # of the current environment step, still to come
     good_step: int | None = None  # a checkpoint that must be kept
-    awaited: int | None = None  # the step whose evaluation is under way
     unsaved: bool = False  # the policy was exchanged after the last checkpoint
-    evaluated: Moment | None = None  # where the scores that are being applied are from, if earlier
     should_stop: bool = False
     stop_reason: str | None = None
     spans: Spans = field(default_factory=Spans)  # where the time goes
 
     def moment(self) -> Moment:
         return Moment(self.global_step, self.update_count, self.epoch, self.phase)
-
-    @property
-    def scored(self) -> Moment:
-        """In `on_eval_end`: where the scores are from, which is now unless a worker evaluates."""
-        return self.evaluated or self.moment()
 
     def request_stop(self, reason: str) -> None:
         """End the run at this tick; the first reason is kept."""
