@@ -30,8 +30,8 @@ from cells import (
     versions,
 )
 
-from rl_training.api.managed import managed_class
-from rl_training.data.builtin import load_builtin
+from rl_training.api.algorithms import managed_class
+from rl_training.data.builtin.library import load_builtin
 from rl_training.experiment import (
     TrainConfig,
     get_algorithm_spec,

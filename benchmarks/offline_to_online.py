@@ -130,7 +130,7 @@ def train(config: dict[str, Any]) -> tuple[Result, Path]:
 
 def make_log() -> Result:
     """What `rl-training data collect --checkpoint RUN --steps N --stochastic` writes."""
-    from rl_training.runtime.collecting import collect_dataset
+    from rl_training.runtime.collect import collect_dataset
 
     evaluation = {"eval_interval": 1_000, "eval_episodes": 3}  # the log does not depend on it
     result, run_dir = train({**Log.config["logger"], **evaluation})

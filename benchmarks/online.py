@@ -36,9 +36,9 @@ from cells import (
 )
 from numpy.typing import NDArray
 
-from rl_training.api.managed import managed_class
+from rl_training.api.algorithms import managed_class
 from rl_training.experiment import TrainConfig, load_config
-from rl_training.runtime.evaluation import Evaluator
+from rl_training.runtime.evaluation.evaluator import Evaluator
 from rl_training.runtime.seeding import episode_seeds
 
 LIBRARIES = {"sb3": "Stable-Baselines3", "ours": "rl-training"}

@@ -390,7 +390,7 @@ def test_full_disk_is_named(
         raise OSError(28, "No space left on device")
 
     Path("runs").mkdir()
-    monkeypatch.setattr("rl_training.runtime.runs.write_json", full)
+    monkeypatch.setattr("rl_training.runs.layout.write_json", full)
     assert "cannot write to" in refused(capsys, "train", "bc/pendulum", "total_timesteps=5")
 
 
@@ -398,7 +398,8 @@ def test_interrupted_write_leaves_the_old_checkpoint(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A crash while saving: the directory aside is ignored, `last` is what it was."""
-    from rl_training.runtime import checkpointing, resume
+    from rl_training.runtime import resume
+    from rl_training.runtime.checkpoints import format as checkpointing
 
     def crash(*_: Any) -> None:
         raise KeyboardInterrupt

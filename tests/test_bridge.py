@@ -13,11 +13,11 @@ from rl_training import api
 from rl_training.cli.main import main
 from rl_training.config import ConfigError
 from rl_training.data import Batch, TransitionDataset
-from rl_training.data.bridge_config import RatioSchedule
+from rl_training.data.offline_to_online_config import RatioSchedule
 from rl_training.runtime import Callback, TrainConfig, TrainerState, resume, train
 from rl_training.runtime.assemble import new_run
-from rl_training.runtime.bridge import share
-from rl_training.runtime.evaluation import Evaluation, Evaluator
+from rl_training.runtime.evaluation.evaluator import Evaluation, Evaluator
+from rl_training.runtime.experience.offline_to_online import share
 from tests.scripted_env import ScriptedEnv, length_of, reward_of
 from tests.test_online_runs import KillAtTick
 from tests.test_resume import Killed, assert_same_run, tensors_of

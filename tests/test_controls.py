@@ -18,7 +18,7 @@ from rl_training.runtime import (
     train,
 )
 from rl_training.runtime.callbacks import Interval
-from rl_training.runtime.schedules import ScheduleConfig, factor
+from rl_training.runtime.config.schedules import ScheduleConfig, factor
 
 
 @pytest.mark.parametrize(

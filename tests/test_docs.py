@@ -27,22 +27,22 @@ from typer.main import get_command
 
 from rl_training.algorithms import registry
 from rl_training.algorithms.registry import AlgorithmSpec
-from rl_training.api import managed
+from rl_training.api import algorithms as managed
 from rl_training.cli.main import app, main
 from rl_training.config import Options, parse_yaml
 from rl_training.data import Batch, DatasetConfig
-from rl_training.data.bridge_config import BridgeConfig, RatioSchedule
-from rl_training.data.builtin import BUILTIN, load_builtin
+from rl_training.data.builtin.library import BUILTIN, load_builtin
 from rl_training.data.dataset_config import DatasetMixPart
-from rl_training.data.field_names import SPELLINGS
+from rl_training.data.offline_to_online_config import BridgeConfig, RatioSchedule
+from rl_training.data.packing.names import SPELLINGS
 from rl_training.data.replay_config import ReplayConfig
 from rl_training.envs import RewardTransformConfig
 from rl_training.experiment import list_algorithm_specs, packaged_configs
 from rl_training.runtime import ControlsConfig, EarlyStoppingConfig, TrainConfig
-from rl_training.runtime.collector import Episodes
-from rl_training.runtime.schedules import ScheduleConfig
-from rl_training.runtime.spans import SPANS
-from rl_training.runtime.train_config import ALIASES
+from rl_training.runtime.config.schedules import ScheduleConfig
+from rl_training.runtime.config.train_config import ALIASES
+from rl_training.runtime.experience.collector import Episodes
+from rl_training.runtime.loop.timing import SPANS
 from rl_training.spec import ProblemSpec
 
 ROOT = Path(__file__).parents[1]

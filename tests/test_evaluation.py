@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from rl_training.config import RunError
-from rl_training.runtime import evaluation, train
+from rl_training.runtime import train
 from rl_training.runtime.assemble import build_algorithm, load_policy, open_checkpoint
-from rl_training.runtime.evaluation import Evaluator
+from rl_training.runtime.config.train_config import TrainConfig
+from rl_training.runtime.evaluation import evaluator as evaluation
+from rl_training.runtime.evaluation.evaluator import Evaluator
 from rl_training.runtime.policy import Policy
-from rl_training.runtime.train_config import TrainConfig
 from rl_training.spec import ProblemSpec
 
 

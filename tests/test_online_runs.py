@@ -15,7 +15,7 @@ from rl_training.cli.main import main
 from rl_training.config import ConfigError, EnvError, RunError
 from rl_training.data import load_transition_dataset
 from rl_training.runtime import Callback, TrainConfig, TrainerState, resume, train
-from rl_training.runtime.checkpointing import REPLAY_FILE
+from rl_training.runtime.checkpoints.format import REPLAY_FILE
 from tests.test_resume import Killed, assert_same_run
 
 needs_mujoco = pytest.mark.skipif(

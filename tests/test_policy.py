@@ -8,7 +8,7 @@ import torch
 
 from rl_training.algorithms.bc import BC, BCConfig
 from rl_training.algorithms.td3_bc import TD3BC, TD3BCConfig
-from rl_training.data.normalizers import ObservationNormalizer
+from rl_training.data.transitions.normalizer import ObservationNormalizer
 from rl_training.runtime.policy import Policy
 from rl_training.spec import ProblemSpec
 

@@ -18,8 +18,8 @@ from rl_training.algorithms.bc import BC, BCConfig
 from rl_training.algorithms.rebrac import ReBRAC
 from rl_training.config import option
 from rl_training.data import TransitionDataset
-from rl_training.data.batch import Batch, memory_of
-from rl_training.data.row_layout import RowLayout
+from rl_training.data.packing.layout import RowLayout
+from rl_training.data.transitions.batch import Batch, memory_of
 from rl_training.models.pool import POOL
 from rl_training.runtime import replay as replay_module
 from rl_training.runtime.program import Program

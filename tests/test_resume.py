@@ -22,7 +22,7 @@ from rl_training import api
 from rl_training.algorithms import get_algorithm_spec, list_algorithm_specs
 from rl_training.config import CheckpointError, ConfigError, OutputError
 from rl_training.runtime import Callback, TrainConfig, TrainerState, resume, saving, train
-from rl_training.runtime.evaluation import EvaluationCallback
+from rl_training.runtime.evaluation.evaluator import EvaluationCallback
 from tests.conftest import collects
 
 NAMES = [spec.name for spec in list_algorithm_specs()]

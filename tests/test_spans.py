@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rl_training.runtime import Callback, TrainerState, resume, spans, train
-from rl_training.runtime.evaluation import Evaluator
-from rl_training.runtime.spans import SPANS, Spans
+from rl_training.runtime.evaluation.evaluator import Evaluator
+from rl_training.runtime.loop.timing import SPANS, Spans
 from tests.test_resume import Killed, killed_run
 
 

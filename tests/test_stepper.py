@@ -11,7 +11,7 @@ from torch import nn
 
 from rl_training.algorithms.bc import BC, BCConfig
 from rl_training.algorithms.stepping import FusedAdam
-from rl_training.data.batch import Batch
+from rl_training.data.transitions.batch import Batch
 from rl_training.spec import ProblemSpec
 
 SPEC = ProblemSpec(3, "continuous", 2, (-1.0, -1.0), (1.0, 1.0))

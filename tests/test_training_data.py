@@ -11,7 +11,7 @@ import torch
 
 from rl_training.data import TransitionDataset
 from rl_training.runtime import build_offline_dataset, train
-from rl_training.runtime.datasets import prepare
+from rl_training.runtime.prepare import prepare
 from tests.conftest import make_fields
 from tests.test_resume import tensors_of
 

@@ -19,7 +19,7 @@ from benchmarks.speed.jax_networks import Batch, Learner, Tree, learner
 from benchmarks.speed.jax_twins import TWINS
 from benchmarks.speed.jax_updates import RLPD_CRITICS, RLPD_SUBSET, stacked
 from benchmarks.speed.problem import HIDDEN, Problem
-from rl_training.runtime.execution import Run
+from rl_training.runtime.run import Run
 
 TOLERANCE = 1e-4  # of the largest entry of a tensor
 UPDATES = 2  # of both; over RLPD's twenty, rounding grows to a multiple of this

@@ -13,7 +13,7 @@ from rl_training.runtime import TrainConfig
 from rl_training.runtime.assemble import new_run
 from rl_training.runtime.callbacks import Callback, CallbackList
 from rl_training.runtime.controls import build_control_callbacks
-from rl_training.runtime.execution import Run
+from rl_training.runtime.run import Run
 from rl_training.runtime.trainer import Trainer, TrainerState
 
 FOREVER = 10**9

@@ -9,9 +9,9 @@ from typing import Any
 
 from benchmarks.speed import ours
 from benchmarks.speed.problem import HIDDEN, Problem
-from rl_training.runtime.execution import Run
 from rl_training.runtime.program import MadeAnew
 from rl_training.runtime.recording import tensors_in
+from rl_training.runtime.run import Run
 
 PRODUCTS = frozenset({"addmm", "mm", "bmm", "baddbmm", "addmv", "mv"})
 KINDS = ("products", "normalisation", "other operations", "the rest")

@@ -25,8 +25,8 @@ from benchmarks.speed import ours
 from benchmarks.speed.flops import sac_flops, td3_flops
 from benchmarks.speed.problem import BATCH, HIDDEN, Problem, random_fields
 from benchmarks.speed.timing import NotMeasuredError, Spread, interleave
-from rl_training.data.row_layout import RowLayout
-from rl_training.runtime.execution import Run
+from rl_training.data.packing.layout import RowLayout
+from rl_training.runtime.run import Run
 
 OBS_DIM, ACTION_DIM = 3, 1
 ROW_BYTES = 4 * RowLayout(OBS_DIM, ACTION_DIM).width

@@ -21,7 +21,7 @@ from benchmarks.speed.timing import interleave
 from rl_training.data import TransitionDataset, load_transition_dataset
 from rl_training.runtime import TrainConfig
 from rl_training.runtime.assemble import new_run
-from rl_training.runtime.execution import Run
+from rl_training.runtime.run import Run
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rl_training.runtime.train_config import TrainConfig as TrainConfig
+    from rl_training.runtime.config.train_config import TrainConfig as TrainConfig
 
 try:
     __version__ = version("rl-training")

@@ -18,8 +18,8 @@ from rl_training.data import Batch, TransitionDataset
 from rl_training.experiment import load_config, packaged_configs
 from rl_training.experiment.configs import read_config_text
 from rl_training.runtime import train
+from rl_training.runtime.config.train_config import group_classes
 from rl_training.runtime.policy import Policy
-from rl_training.runtime.train_config import group_classes
 from rl_training.spec import ProblemSpec
 
 NAMES = [spec.name for spec in list_algorithm_specs()]

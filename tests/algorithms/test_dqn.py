@@ -221,7 +221,7 @@ def test_errors_of_the_batch_come_out_as_priorities() -> None:
 def test_a_prioritised_run_feeds_errors_back(
     small_config: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rl_training.data.prioritized import PrioritizedReplayBuffer
+    from rl_training.data.replay.prioritized import PrioritizedReplayBuffer
 
     fed: list[Any] = []
     original = PrioritizedReplayBuffer.update_priorities

@@ -20,7 +20,7 @@ from tests.algorithms.online import (
 from rl_training.algorithms import her_loss
 from rl_training.algorithms.her import HERConfig, critic_loss, her_actor_loss, her_critic_loss
 from rl_training.config import ConfigError
-from rl_training.models.running import RunningNormalizer
+from rl_training.models.running_normalizer import RunningNormalizer
 from rl_training.runtime.policy import Policy
 
 

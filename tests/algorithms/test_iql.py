@@ -25,8 +25,8 @@ from rl_training.config import ConfigError
 from rl_training.data import Batch, TransitionDataset
 from rl_training.models import gaussian_log_prob
 from rl_training.runtime import Callback, train
+from rl_training.runtime.config.schedules import ScheduleConfig, factor
 from rl_training.runtime.policy import Policy
-from rl_training.runtime.schedules import ScheduleConfig, factor
 from rl_training.spec import ProblemSpec
 
 SPEC = ProblemSpec(3, "continuous", 2, (-1.0, -1.0), (1.0, 1.0))

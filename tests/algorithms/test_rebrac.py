@@ -23,7 +23,7 @@ from rl_training.algorithms.targets import smooth_actions, td_target
 from rl_training.config import ConfigError, DatasetError
 from rl_training.data import Batch, TransitionDataset
 from rl_training.runtime import TrainConfig
-from rl_training.runtime.datasets import prepare
+from rl_training.runtime.prepare import prepare
 from rl_training.spec import ProblemSpec
 
 SPEC = ProblemSpec(3, "continuous", 2, (-1.0, -1.0), (1.0, 1.0))

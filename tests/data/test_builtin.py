@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from rl_training.config import DatasetError, EnvError
-from rl_training.data import builtin, scripted_episodes
-from rl_training.data.builtin import BUILTIN, cache_path, load_builtin
-from rl_training.data.checks import check_dataset, is_wrong
-from rl_training.data.random_data import collect, collect_random
+from rl_training.data.builtin import library as builtin
+from rl_training.data.builtin import scripted_policies as scripted_episodes
+from rl_training.data.builtin.library import BUILTIN, cache_path, load_builtin
+from rl_training.data.builtin.random_policy import collect, collect_random
+from rl_training.data.checks.dataset_checks import check_dataset, is_wrong
 from rl_training.envs import infer_env_spaces
 
 MIXED, EXPERT = "pendulum/mixed-v0", "pendulum/expert-v0"

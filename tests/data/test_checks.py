@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from rl_training.config import DatasetError
-from rl_training.data.checks import Finding, check_dataset, check_fields, is_wrong
+from rl_training.data.checks.dataset_checks import Finding, check_dataset, check_fields, is_wrong
 from rl_training.data.offline_dataset import TransitionDataset
 
 

@@ -18,7 +18,7 @@ from rl_training.data import (
     mix_transition_datasets,
     packing,
 )
-from rl_training.data.npz_source import NpzSource
+from rl_training.data.formats.npz import NpzSource
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from gymnasium import spaces
 
 from rl_training.config import DatasetError
 from rl_training.data import TransitionDataset, load_transition_dataset, packing
-from rl_training.data.minari_source import open_minari
+from rl_training.data.formats.minari import open_minari
 
 minari = pytest.importorskip("minari")
 

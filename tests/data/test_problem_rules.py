@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rl_training.data import TransitionDataset
-from rl_training.data.checks import check_dataset
+from rl_training.data.checks.dataset_checks import check_dataset
 from rl_training.spec import ProblemSpec
 
 BOX = ProblemSpec(3, "continuous", 2, (-1.0, -1.0), (1.0, 1.0))

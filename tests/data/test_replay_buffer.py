@@ -11,7 +11,7 @@ import torch
 
 from rl_training.config import CheckpointError, DatasetError
 from rl_training.data import PrioritizedReplayBuffer, ReplayBuffer
-from rl_training.data.prioritized import SumTree
+from rl_training.data.replay.prioritized import SumTree
 
 
 def filled(

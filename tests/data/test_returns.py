@@ -6,7 +6,7 @@ import torch
 from tests.conftest import make_fields
 
 from rl_training.data import TransitionDataset
-from rl_training.data.returns import returns_to_go
+from rl_training.data.transitions.returns import returns_to_go
 
 
 def test_returns_to_go_are_the_discounted_sums_of_each_episode() -> None:

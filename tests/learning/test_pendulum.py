@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rl_training.api import algorithm
-from rl_training.data.builtin import load_builtin
+from rl_training.data.builtin.library import load_builtin
 
 pytestmark = pytest.mark.slow
 SEEDS = (1, 2, 3)

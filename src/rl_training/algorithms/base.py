@@ -36,9 +36,9 @@ from rl_training.algorithms.stepping import (
     TermsFunction,
 )
 from rl_training.config import CheckpointError, ConfigError, Options, Problem, option
-from rl_training.data.batch import Batch
-from rl_training.data.bridge_config import BridgeConfig
+from rl_training.data.offline_to_online_config import BridgeConfig
 from rl_training.data.replay_config import ReplayConfig
+from rl_training.data.transitions.batch import Batch
 from rl_training.models.actors import Actor
 from rl_training.models.networks import NumpyFunction
 from rl_training.spec import ProblemSpec

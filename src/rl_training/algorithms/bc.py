@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from rl_training.algorithms.base import Algorithm, AlgorithmConfig, Noise, Terms
 from rl_training.algorithms.registry import register
 from rl_training.config import option
-from rl_training.data.batch import Batch
+from rl_training.data.transitions.batch import Batch
 from rl_training.models import CategoricalActor, DeterministicActor, GaussianActor
 from rl_training.spec import ProblemSpec
 

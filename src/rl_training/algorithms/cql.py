@@ -33,8 +33,8 @@ from rl_training.algorithms.targets import (
     temperature_terms,
 )
 from rl_training.config import DatasetError, option
-from rl_training.data.batch import Batch
 from rl_training.data.replay_config import replay_options
+from rl_training.data.transitions.batch import Batch
 from rl_training.models import MLP, GreedyActor, LearnedScale, MLPSACModel, pick
 from rl_training.spec import ProblemSpec
 

@@ -27,9 +27,9 @@ from rl_training.algorithms.targets import (
     policy_values,
 )
 from rl_training.config import option
-from rl_training.data.batch import Batch
-from rl_training.data.bridge_config import bridge_options
+from rl_training.data.offline_to_online_config import bridge_options
 from rl_training.data.replay_config import replay_options
+from rl_training.data.transitions.batch import Batch
 from rl_training.models import MLPImitationModel, critic_weighted_sample
 from rl_training.models.networks import NumpyFunction
 from rl_training.spec import ProblemSpec

@@ -17,7 +17,7 @@ from rl_training.algorithms.delayed import explore_with_noise, least_target_q
 from rl_training.algorithms.registry import register
 from rl_training.algorithms.targets import batch_target, critic_terms, policy_gradient_terms
 from rl_training.config import option
-from rl_training.data.batch import Batch
+from rl_training.data.transitions.batch import Batch
 from rl_training.models import MLPTD3Model
 from rl_training.spec import ProblemSpec
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from rl_training.algorithms.base import ActorCriticConfig, Algorithm, Noise, Terms
 from rl_training.algorithms.targets import smooth_actions
 from rl_training.config import option
-from rl_training.data.batch import Batch
+from rl_training.data.transitions.batch import Batch
 
 
 class DelayedConfig(ActorCriticConfig):

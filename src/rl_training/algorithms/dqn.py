@@ -21,8 +21,8 @@ from rl_training.algorithms.base import Algorithm, AlgorithmConfig, Noise, Terms
 from rl_training.algorithms.registry import register
 from rl_training.algorithms.targets import batch_target
 from rl_training.config import option
-from rl_training.data.batch import Batch
 from rl_training.data.replay_config import replay_options
+from rl_training.data.transitions.batch import Batch
 from rl_training.models import MLP, DuelingMLP, GreedyActor, pick
 from rl_training.spec import ProblemSpec
 

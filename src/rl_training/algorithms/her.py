@@ -23,11 +23,11 @@ from rl_training.algorithms.delayed import explore_with_noise, least_target_q
 from rl_training.algorithms.registry import register
 from rl_training.algorithms.targets import batch_target, critic_terms, policy_gradient_terms
 from rl_training.config import option
-from rl_training.data.batch import Batch
 from rl_training.data.replay_config import replay_options
+from rl_training.data.transitions.batch import Batch
 from rl_training.models import MLPTD3Model
 from rl_training.models.networks import NumpyFunction
-from rl_training.models.running import RunningNormalizer
+from rl_training.models.running_normalizer import RunningNormalizer
 from rl_training.spec import ProblemSpec
 
 

@@ -17,9 +17,9 @@ from rl_training.algorithms.base import ActorCriticConfig, Algorithm, Noise, Ter
 from rl_training.algorithms.registry import register
 from rl_training.algorithms.targets import batch_target, critic_terms, imitation_terms, logged_q
 from rl_training.config import option
-from rl_training.data.batch import Batch
-from rl_training.data.bridge_config import bridge_options
+from rl_training.data.offline_to_online_config import bridge_options
 from rl_training.data.replay_config import replay_options
+from rl_training.data.transitions.batch import Batch
 from rl_training.models import MLP, Init, MLPImitationModel
 from rl_training.spec import ProblemSpec
 

@@ -29,8 +29,8 @@ from rl_training.algorithms.delayed import (
 from rl_training.algorithms.registry import register
 from rl_training.algorithms.targets import batch_target, critic_terms
 from rl_training.config import DatasetError, option
-from rl_training.data.batch import Batch
 from rl_training.data.replay_config import replay_options
+from rl_training.data.transitions.batch import Batch
 from rl_training.models import DeterministicActor, EnsembleMLP, Init
 from rl_training.spec import ProblemSpec
 

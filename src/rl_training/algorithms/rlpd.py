@@ -28,8 +28,8 @@ from rl_training.algorithms.targets import (
     soft_actor_terms,
 )
 from rl_training.config import option
-from rl_training.data.batch import Batch
 from rl_training.data.replay_config import replay_options
+from rl_training.data.transitions.batch import Batch
 from rl_training.models import EnsembleMLP, Init, SquashedGaussianActor
 from rl_training.spec import ProblemSpec
 

@@ -28,7 +28,7 @@ from rl_training.algorithms.targets import (
     soft_actor_terms,
     temperature_terms,
 )
-from rl_training.data.batch import Batch
+from rl_training.data.transitions.batch import Batch
 from rl_training.models import CategoricalActor, EnsembleMLP, MLPSACModel
 from rl_training.spec import ProblemSpec
 

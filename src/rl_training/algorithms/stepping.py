@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from rl_training.data.batch import Batch
+from rl_training.data.transitions.batch import Batch
 from rl_training.models.modes import NoGrad
 from rl_training.models.nodes import Tape
 from rl_training.models.pool import POOL

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rl_training.data.batch import Batch
+from rl_training.data.transitions.batch import Batch
 from rl_training.models import CategoricalActor, EnsembleMLP, least_q, pick
 
 

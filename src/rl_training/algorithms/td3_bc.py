@@ -21,9 +21,9 @@ from rl_training.algorithms.delayed import (
 from rl_training.algorithms.registry import register
 from rl_training.algorithms.targets import batch_target, critic_terms
 from rl_training.config import option
-from rl_training.data.batch import Batch
-from rl_training.data.bridge_config import bridge_options
+from rl_training.data.offline_to_online_config import bridge_options
 from rl_training.data.replay_config import replay_options
+from rl_training.data.transitions.batch import Batch
 from rl_training.models import MLPTD3Model
 from rl_training.spec import ProblemSpec
 

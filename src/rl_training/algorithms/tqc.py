@@ -27,7 +27,7 @@ from rl_training.algorithms.soft import (
 )
 from rl_training.algorithms.targets import quantile_huber, soft_actor_terms
 from rl_training.config import option
-from rl_training.data.batch import Batch
+from rl_training.data.transitions.batch import Batch
 from rl_training.models import EnsembleMLP, SquashedGaussianActor
 from rl_training.spec import ProblemSpec
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from rl_training.algorithms.registry import get_algorithm_spec, list_algorithm_specs
-from rl_training.api.managed import ManagedAlgorithm, managed_class
+from rl_training.api.algorithms import ManagedAlgorithm, managed_class
 from rl_training.experiment import load_config
 from rl_training.runtime import TrainConfig, TrainResult, resume, train
 from rl_training.runtime import evaluate_checkpoint as evaluate

@@ -12,7 +12,7 @@ from rl_training.cli.console import PluginOption, say, say_json
 from rl_training.config import ConfigError, DatasetError
 
 if TYPE_CHECKING:
-    from rl_training.data.checks import Finding
+    from rl_training.data.checks.dataset_checks import Finding
     from rl_training.data.offline_dataset import TransitionDataset
     from rl_training.spec import ProblemSpec
 
@@ -125,7 +125,7 @@ def collect(
     plugin: PluginOption = [],  # noqa: B006
 ) -> None:
     """Roll out a policy, or take over a run's replay; terminations and truncations are kept apart."""
-    from rl_training.runtime.collecting import collect_dataset, replay_dataset
+    from rl_training.runtime.collect import collect_dataset, replay_dataset
 
     _refuse_existing(output, overwrite)
     if from_run is not None:
@@ -147,7 +147,7 @@ def collect(
 
 def _refuse_existing(path: Path, overwrite: bool) -> None:
     from rl_training.data.locations import FILE_KINDS
-    from rl_training.runtime.runs import check_output_dir
+    from rl_training.runs.layout import check_output_dir
 
     if path.suffix.lower() not in FILE_KINDS:
         raise DatasetError(f"{path}: write to a file that ends in {', '.join(FILE_KINDS)}")

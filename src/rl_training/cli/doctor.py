@@ -27,8 +27,8 @@ def doctor() -> None:
     """Check the installation; exit code 1 if something needed does not work."""
     import torch
 
-    from rl_training.data.packed_cache import cache_dir
-    from rl_training.runtime.runs import package_versions
+    from rl_training.data.packing.cache import cache_dir
+    from rl_training.runs.layout import package_versions
 
     problems = []
     say(f"python      {platform.python_version()} on {platform.platform()}")

@@ -26,7 +26,7 @@ def evaluate(
 ) -> None:
     """Evaluate a policy on the environment's own reward."""
     from rl_training.runtime import evaluate_checkpoint
-    from rl_training.runtime.checkpointing import find_checkpoint
+    from rl_training.runtime.checkpoints.format import find_checkpoint
 
     path = find_checkpoint(checkpoint)
     video_dir = path.parent / f"{path.name}-videos" if video else None

@@ -46,7 +46,7 @@ def predict(
 
 def _check_output(output: Path, source: str | None, overwrite: bool) -> None:
     """Before any work is done."""
-    from rl_training.runtime.runs import check_output_dir
+    from rl_training.runs.layout import check_output_dir
 
     if output.suffix != ".npz":
         raise ConfigError(f"--output {output}: write to a .npz file")
@@ -85,7 +85,7 @@ def _parse(text: str) -> Any:
 def _write(path: Path, actions: Any) -> None:
     import numpy as np
 
-    from rl_training.data.dataset_saving import written_aside
+    from rl_training.data.saving import written_aside
 
     with written_aside(path) as aside, aside.open("wb") as file:  # savez renames a path
         np.savez(file, actions=actions)

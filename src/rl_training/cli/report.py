@@ -12,7 +12,7 @@ import typer
 from rl_training.cli.console import say, say_json
 
 if TYPE_CHECKING:
-    from rl_training.experiment.reports import RunReport, Score
+    from rl_training.runs.reading import RunReport, Score
 
 
 def report(
@@ -20,7 +20,7 @@ def report(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show how runs ended, what they reached and where their time went."""
-    from rl_training.experiment.reports import grouped, over_seeds, read_run
+    from rl_training.runs.reading import grouped, over_seeds, read_run
 
     found = [read_run(run) for run in dict.fromkeys(runs)]
     groups = grouped(found)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def list_known(plugin: PluginOption = []) -> None:  # noqa: B006
     """List algorithms, packaged configurations and built-in datasets."""
-    from rl_training.data.builtin import BUILTIN
+    from rl_training.data.builtin.library import BUILTIN
     from rl_training.experiment import list_algorithm_specs, packaged_configs
 
     say("algorithms")
@@ -40,7 +40,7 @@ def config(
 ) -> None:
     """Check a configuration and print it with every default filled in."""
     from rl_training.experiment.configs import load_config, parse_assignments
-    from rl_training.runtime.train_config import group_classes
+    from rl_training.runtime.config.train_config import group_classes
 
     loaded = load_config(name, parse_assignments(overrides or []))
     values = loaded.as_dict()
@@ -63,7 +63,7 @@ def explain(
     """Say what an option means: its type, range, default."""
     from rl_training.data.replay_config import ReplayConfig
     from rl_training.experiment import get_algorithm_spec, list_algorithm_specs
-    from rl_training.runtime.train_config import TrainConfig, group_classes
+    from rl_training.runtime.config.train_config import TrainConfig, group_classes
 
     first, *rest = what.removeprefix("algo_kwargs.").split(".")
     specs = list_algorithm_specs()
@@ -95,7 +95,7 @@ def _default(group: type[Options], path: list[str]) -> Any:
 
 
 def _explain_algorithm(spec: AlgorithmSpec) -> None:
-    from rl_training.runtime.train_config import group_classes
+    from rl_training.runtime.config.train_config import group_classes
 
     say(f"{spec.name}: {spec.summary}")
     for title, group in group_classes(spec).items():
@@ -120,7 +120,7 @@ def _explain_option(path: list[str], title: str, group: type[Options]) -> bool:
 
 def _schedule(option: str) -> type[Options] | None:
     """A schedule is declared as name or mapping; the mapping is a group of its own."""
-    from rl_training.runtime.schedules import ScheduleConfig
+    from rl_training.runtime.config.schedules import ScheduleConfig
 
     return ScheduleConfig if option == "learning_rate_schedule" else None
 

@@ -14,7 +14,7 @@ from rl_training.config import ConfigError
 
 if TYPE_CHECKING:
     from rl_training.runtime import Callback, TrainConfig, TrainResult
-    from rl_training.runtime.execution import Run
+    from rl_training.runtime.run import Run
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result only.")]
 
@@ -89,7 +89,7 @@ def resume(
     """Go on from a checkpoint, bit for bit as if nothing had happened."""
     show_notes(quiet)
     from rl_training.runtime import TrainResult
-    from rl_training.runtime.entry import open_online, open_run
+    from rl_training.runtime.commands import open_online, open_run
 
     opened: Run | TrainResult
     if online:
@@ -125,7 +125,7 @@ def _parse_seeds(text: str) -> list[int]:
 
 
 def _progress(total: int, quiet: bool) -> list[Callback]:
-    from rl_training.runtime.progress import ProgressCallback
+    from rl_training.runtime.loop.progress import ProgressCallback
 
     return [] if quiet else [ProgressCallback(total)]
 

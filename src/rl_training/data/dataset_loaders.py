@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from rl_training.config import ConfigError, DatasetError, suggest
 from rl_training.data.dataset_config import problems_with_keys
-from rl_training.data.field_source import FieldSource
-from rl_training.data.hdf5_source import open_hdf5
-from rl_training.data.npz_source import open_npz
+from rl_training.data.formats.hdf5 import open_hdf5
+from rl_training.data.formats.npz import open_npz
+from rl_training.data.formats.pt import open_pt
 from rl_training.data.offline_dataset import TransitionDataset
-from rl_training.data.packed_cache import pack_on_disk
-from rl_training.data.packing import pack
-from rl_training.data.pt_source import open_pt
+from rl_training.data.packing.cache import pack_on_disk
+from rl_training.data.packing.pack import pack
+from rl_training.data.packing.source import FieldSource
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -74,7 +74,7 @@ def _load_file(
 def _load_minari(
     *, dataset_id: str, dataset_download: bool = False, dataset_in_memory: bool = True
 ) -> TransitionDataset:
-    from rl_training.data.minari_source import find_minari, minari_files, open_minari
+    from rl_training.data.formats.minari import find_minari, minari_files, open_minari
 
     dataset = find_minari(dataset_id, dataset_download)
     if dataset_in_memory:
@@ -85,7 +85,7 @@ def _load_minari(
 
 
 def _load_builtin(*, dataset_id: str) -> TransitionDataset:
-    from rl_training.data.builtin import load_builtin
+    from rl_training.data.builtin.library import load_builtin
 
     return load_builtin(dataset_id)
 
@@ -95,7 +95,7 @@ def _load_random(
 ) -> TransitionDataset:
     if env is None:
         raise ConfigError("dataset_kind 'random' needs env, an environment to act in")
-    from rl_training.data.random_data import collect_random
+    from rl_training.data.builtin.random_policy import collect_random
 
     return collect_random(env, dataset_size, dataset_seed)
 

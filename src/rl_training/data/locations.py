@@ -11,15 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from rl_training.config import DatasetError
-from rl_training.data.checks import Finding, check_dataset, check_source
+from rl_training.data.checks.dataset_checks import Finding, check_dataset, check_source
 from rl_training.data.dataset_loaders import load_transition_dataset, require_file
-from rl_training.data.field_names import match_field_names, missing_field
-from rl_training.data.field_source import FieldSource
-from rl_training.data.hdf5_source import open_hdf5
-from rl_training.data.npz_source import open_npz
+from rl_training.data.formats.hdf5 import open_hdf5
+from rl_training.data.formats.npz import open_npz
+from rl_training.data.formats.pt import open_pt
 from rl_training.data.offline_dataset import TransitionDataset
-from rl_training.data.packing_plan import check_field
-from rl_training.data.pt_source import open_pt
+from rl_training.data.packing.names import match_field_names, missing_field
+from rl_training.data.packing.plan import check_field
+from rl_training.data.packing.source import FieldSource
 from rl_training.spec import ProblemSpec
 
 FILE_KINDS = {".npz": "npz", ".pt": "pt", ".pth": "pt", ".hdf5": "hdf5", ".h5": "hdf5"}

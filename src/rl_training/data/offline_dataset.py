@@ -17,16 +17,10 @@ import torch
 from torch import Tensor
 
 from rl_training.config import DatasetError
-from rl_training.data.batch import Batch
-from rl_training.data.dataset_fields import DatasetFields
-from rl_training.data.dataset_saving import save_fields
-from rl_training.data.episodes import Episodes, choose_best, choose_share, rows_of
-from rl_training.data.field_source import ArraySource
-from rl_training.data.packing import PackedRows, pack
-from rl_training.data.returns import returns_to_go
-from rl_training.data.row_view import Affine, RewardTransform, RowView
-from rl_training.data.spare_batches import SpareBatches, on_cpu
-from rl_training.data.view_arguments import (
+from rl_training.data.packing.pack import PackedRows, pack
+from rl_training.data.packing.source import ArraySource
+from rl_training.data.saving import save_fields
+from rl_training.data.transitions.argument_checks import (
     Numbers,
     ordered,
     per_column,
@@ -34,6 +28,12 @@ from rl_training.data.view_arguments import (
     require_float32,
     require_fraction,
 )
+from rl_training.data.transitions.batch import Batch
+from rl_training.data.transitions.episodes import Episodes, choose_best, choose_share, rows_of
+from rl_training.data.transitions.fields import DatasetFields
+from rl_training.data.transitions.returns import returns_to_go
+from rl_training.data.transitions.spare_batches import SpareBatches, on_cpu
+from rl_training.data.transitions.view import Affine, RewardTransform, RowView
 
 
 class TransitionDataset(DatasetFields):

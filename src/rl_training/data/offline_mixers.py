@@ -10,9 +10,9 @@ from torch import Tensor
 
 from rl_training.config import DatasetError
 from rl_training.data.offline_dataset import TransitionDataset
-from rl_training.data.packed_cache import temporary_rows
-from rl_training.data.packing import Boundaries, PackedRows, in_memory
-from rl_training.data.row_view import RowView, Shares
+from rl_training.data.packing.cache import temporary_rows
+from rl_training.data.packing.pack import Boundaries, PackedRows, in_memory
+from rl_training.data.transitions.view import RowView, Shares
 
 
 def mix_transition_datasets(

@@ -16,10 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from rl_training.config import CheckpointError, DatasetError
-from rl_training.data.batch import Batch
 from rl_training.data.offline_dataset import TransitionDataset
-from rl_training.data.row_layout import RowLayout
-from rl_training.data.spare_batches import SpareBatches, on_cpu
+from rl_training.data.packing.layout import RowLayout
+from rl_training.data.transitions.batch import Batch
+from rl_training.data.transitions.spare_batches import SpareBatches, on_cpu
 
 Rows = NDArray[np.float32]
 

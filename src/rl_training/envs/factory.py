@@ -11,10 +11,10 @@ import gymnasium as gym
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rl_training.config import ConfigError, Problem, unknown_key
-from rl_training.envs.episodes import SeededEpisodes
 from rl_training.envs.goals import FlatGoals
 from rl_training.envs.lookup import RESERVED_KEYS, build_env
 from rl_training.envs.rewards import RewardTransformConfig, apply_reward_wrappers
+from rl_training.envs.seeded_episodes import SeededEpisodes
 
 Use = Literal["training", "evaluation"]
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_training.config import EnvError
+from rl_training.envs.errors import naming_the_env
 from rl_training.envs.factory import make_raw_env, parse_env_kwargs
-from rl_training.envs.failures import naming_the_env
 
 
 class GoalReward:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
         load_plugin,
         register_algorithm,
     )
-    from rl_training.experiment.reports import RunReport, read_run
-    from rl_training.runtime.train_config import TrainConfig
+    from rl_training.runs.reading import RunReport, read_run
+    from rl_training.runtime.config.train_config import TrainConfig
 
 __all__ = [
     "AlgorithmSpec",
@@ -34,11 +34,16 @@ __all__ = [
     "read_run",
     "register_algorithm",
 ]
-_MODULES = ("configs", "manager", "registry", "reports")
+_MODULES = (
+    "rl_training.runs.reading",
+    "rl_training.experiment.registry",
+    "rl_training.experiment.manager",
+    "rl_training.experiment.configs",
+)
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        places = map(import_module, (f"{__name__}.{module}" for module in reversed(_MODULES)))
+        places = map(import_module, _MODULES)
         return next(getattr(place, name) for place in places if hasattr(place, name))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,7 +10,7 @@ from typing import Any
 from rl_training.algorithms.registry import get_algorithm_spec
 from rl_training.config import ConfigError, Problem, parse_yaml, suggest, unknown_key
 from rl_training.data.dataset_config import KIND_KEYS
-from rl_training.runtime.train_config import ALIASES, TrainConfig, group_classes
+from rl_training.runtime.config.train_config import ALIASES, TrainConfig, group_classes
 
 KWARGS = ("algo_kwargs", "env_kwargs")
 

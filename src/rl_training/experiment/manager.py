@@ -11,8 +11,8 @@ import numpy as np
 from rl_training.config import ConfigError
 from rl_training.experiment.seed_processes import Report, train_in_processes
 from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.entry import train
-from rl_training.runtime.train_config import TrainConfig
+from rl_training.runtime.commands import train
+from rl_training.runtime.config.train_config import TrainConfig
 from rl_training.runtime.trainer import INTERRUPTED, TrainResult
 
 

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from rl_training.algorithms.registry import load_plugin
 from rl_training.config import RLTrainingError, RunError
 from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.entry import train
-from rl_training.runtime.train_config import TrainConfig
+from rl_training.runtime.commands import train
+from rl_training.runtime.config.train_config import TrainConfig
 from rl_training.runtime.trainer import INTERRUPTED, TrainResult
 
 if TYPE_CHECKING:

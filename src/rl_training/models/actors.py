@@ -17,8 +17,8 @@ from rl_training.models.distributions import (
     gaussian_log_prob,
     squashed_gaussian_log_prob,
 )
-from rl_training.models.live import live
 from rl_training.models.networks import DEFAULT_INIT, MLP, Init, NumpyFunction
+from rl_training.models.numpy_forward import live
 
 Array = NDArray[np.float32]
 

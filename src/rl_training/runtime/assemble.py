@@ -13,34 +13,34 @@ from gymnasium.vector import AutoresetMode
 from rl_training.algorithms.base import Algorithm, TrainingState
 from rl_training.algorithms.registry import get_algorithm_spec
 from rl_training.config import CheckpointError, ConfigError, Problem
-from rl_training.data.normalizers import ObservationNormalizer
 from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.data.transitions.normalizer import ObservationNormalizer
 from rl_training.envs.factory import make_vector_env
-from rl_training.runtime.bridge import OfflineToOnline
+from rl_training.runs.layout import (
+    check_output_dir,
+)
 from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.checkpointing import (
+from rl_training.runtime.checkpoints.format import (
     Checkpoint,
     find_checkpoint,
     read_checkpoint,
 )
-from rl_training.runtime.datasets import (
+from rl_training.runtime.config.train_config import TrainConfig, without_removed_options
+from rl_training.runtime.experience.offline import Experience, Offline
+from rl_training.runtime.experience.offline_to_online import OfflineToOnline
+from rl_training.runtime.experience.online import Online, build_buffer
+from rl_training.runtime.experience.single_env_collector import collector_for
+from rl_training.runtime.goals import goal_reward
+from rl_training.runtime.policy import Policy
+from rl_training.runtime.prepare import (
     TrainingData,
     build_offline_dataset,
     prepare,
     prepare_online,
 )
-from rl_training.runtime.execution import Run
-from rl_training.runtime.experience import Experience, Offline
-from rl_training.runtime.goals import goal_reward
-from rl_training.runtime.online import Online, build_buffer
-from rl_training.runtime.policy import Policy
-from rl_training.runtime.runs import (
-    check_output_dir,
-)
+from rl_training.runtime.run import Run
 from rl_training.runtime.seeding import stream_seed
-from rl_training.runtime.single import collector_for
 from rl_training.runtime.steppers import build_stepper
-from rl_training.runtime.train_config import TrainConfig, without_removed_options
 from rl_training.runtime.trainer import TrainerState
 from rl_training.spec import ProblemSpec
 

@@ -10,7 +10,7 @@ from pydantic import field_validator, model_validator
 
 from rl_training.config import ConfigError, Options, Problem, RunError, option, suggest
 from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.schedules import ScheduleConfig, ScheduleKind, factor
+from rl_training.runtime.config.schedules import ScheduleConfig, ScheduleKind, factor
 
 if TYPE_CHECKING:
     from rl_training.algorithms.base import Terms

@@ -6,7 +6,7 @@ import numpy as np
 
 from rl_training.config import ConfigError, EnvError
 from rl_training.envs.goal_rewards import GoalReward
-from rl_training.runtime.train_config import TrainConfig
+from rl_training.runtime.config.train_config import TrainConfig
 from rl_training.spec import GOAL_KEYS, ProblemSpec
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from rl_training.data.batch import LINE, memory_of
+from rl_training.data.transitions.batch import LINE, memory_of
 from rl_training.runtime.recording import (
     UNFILLED,
     Operation,

@@ -11,7 +11,7 @@ from torch._ops import OpOverload
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rl_training.data.batch import memory_of
+from rl_training.data.transitions.batch import memory_of
 
 # What comes out of these cannot be told from what goes in.
 _UNREPEATABLE = (

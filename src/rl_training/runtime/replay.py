@@ -19,8 +19,8 @@ from rl_training.algorithms.stepping import (
     TermsFunction,
     differentiated,
 )
-from rl_training.data.batch import Batch, memory_of
-from rl_training.data.steady_batch import SteadyBatch
+from rl_training.data.transitions.batch import Batch, memory_of
+from rl_training.data.transitions.fixed_batch import SteadyBatch
 from rl_training.models.modes import NoGrad
 from rl_training.models.pool import POOL, Free
 from rl_training.runtime.program import Program

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rl_training.algorithms.stepping import Terms
-from rl_training.data.batch import Batch
+from rl_training.data.transitions.batch import Batch
 from rl_training.runtime.callbacks import Callback, CallbackList
-from rl_training.runtime.experience import Collected, Experience
-from rl_training.runtime.spans import Spans
+from rl_training.runtime.experience.offline import Collected, Experience
+from rl_training.runtime.loop.timing import Spans
 
 INTERRUPTED = "interrupted"  # by a signal: the only stop that a plain resume goes on from
 

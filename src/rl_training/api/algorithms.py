@@ -1,0 +1,174 @@
+"""The managed classes: an algorithm with its configuration, its run and its policy in memory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from numpy.typing import ArrayLike, NDArray
+
+from rl_training.algorithms.registry import AlgorithmSpec
+from rl_training.config import CheckpointError, ConfigError, OutputError, Problem, RunError
+from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.experiment.configs import load_config
+from rl_training.runtime.assemble import load_policy, new_run, open_checkpoint
+from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.commands import evaluate_policy, open_online, open_run
+from rl_training.runtime.config.train_config import TrainConfig
+from rl_training.runtime.loop.progress import ProgressCallback
+from rl_training.runtime.policy import Policy
+from rl_training.runtime.trainer import TrainResult
+
+ManagedT = TypeVar("ManagedT", bound="ManagedAlgorithm")
+
+
+class ManagedAlgorithm:
+    """Train, evaluate, predict, save and load one algorithm."""
+
+    algo: ClassVar[str]
+
+    def __init__(self, config: TrainConfig) -> None:
+        if not isinstance(config, TrainConfig):
+            raise ConfigError(f"{type(self).__name__} takes a TrainConfig, got {config!r}")
+        if config.algo != self.algo:
+            message = f"is {config.algo!r}, but {type(self).__name__} trains {self.algo!r}"
+            raise ConfigError([Problem(("algo",), message)])
+        self.config = config
+        self._policy: Policy | None = None
+        self._checkpoint: Path | None = None
+
+    @classmethod
+    def from_config(cls: type[ManagedT], name: str | Path, **overrides: Any) -> ManagedT:
+        """From a file or a packaged configuration, e.g. `from_config("td3_bc/pendulum", seed=3)`."""
+        return cls(load_config(name, overrides))
+
+    @classmethod
+    def load(cls: type[ManagedT], path: str | Path) -> ManagedT:
+        """From a checkpoint or a run directory; `learn` then goes on exactly where it was."""
+        checkpoint, config = open_checkpoint(path, policy_only=True)
+        if config.algo != cls.algo:
+            raise CheckpointError(f"{path} is a checkpoint of {config.algo!r}, not of {cls.algo!r}")
+        managed = cls(config)
+        managed._policy = load_policy(checkpoint, config)
+        managed._checkpoint = checkpoint.path
+        return managed
+
+    def learn(
+        self,
+        *,
+        total_timesteps: int | None = None,
+        dataset: TransitionDataset | None = None,
+        callbacks: Iterable[Callback] = (),
+        ignore_stop: bool = False,
+        progress_bar: bool = False,
+        online: bool = False,
+        env_id: str | None = None,
+    ) -> TrainResult:
+        """Train to the budget; after `load` or an earlier `learn`, go on from there.
+
+        With `online` what was learned offline goes on for `total_timesteps` steps in an environment.
+        """
+        if dataset is not None and not isinstance(dataset, TransitionDataset):
+            raise ConfigError(f"dataset must be a TransitionDataset, got {dataset!r}")
+        total = self.config.total_timesteps if total_timesteps is None else total_timesteps
+        budget = self.config.replace(total_timesteps=total).budget
+        hooks = [*callbacks, *([ProgressCallback(budget)] if progress_bar else [])]
+        if online:
+            self._trained("learn(online=True)")
+            assert self._checkpoint is not None
+            run = open_online(
+                self._checkpoint, total_timesteps, env_id=env_id, callbacks=hooks, dataset=dataset
+            )
+        elif env_id is not None:
+            raise ConfigError("env_id is for online=True; otherwise it belongs into the config")
+        elif self._checkpoint is None:
+            self.config = self.config.replace(total_timesteps=total)
+            run = new_run(self.config, callbacks=hooks, dataset=dataset)
+        else:
+            opened = open_run(
+                self._checkpoint,
+                total_timesteps=total_timesteps,
+                ignore_stop=ignore_stop,
+                callbacks=hooks,
+                dataset=dataset,
+            )
+            if isinstance(opened, TrainResult):
+                return opened
+            run = opened
+        result = run.execute()
+        self.config, self._policy = run.config, run.policy
+        self._checkpoint = result.checkpoint_path.absolute()
+        return result
+
+    def evaluate(
+        self,
+        num_episodes: int = 10,
+        *,
+        seed: int | None = None,
+        env_id: str | None = None,
+        deterministic: bool = True,
+    ) -> dict[str, float]:
+        """Scores on the environment's own reward, over episodes that training never looked at."""
+        return evaluate_policy(
+            self._trained("evaluate"),
+            self.config,
+            num_episodes=num_episodes,
+            seed=seed,
+            env_id=env_id,
+            deterministic=deterministic,
+        ).metrics()
+
+    def predict(
+        self, obs: ArrayLike | Mapping[str, Any], *, deterministic: bool = True
+    ) -> NDArray[Any]:
+        """Actions in the environment's units, for one observation or a batch."""
+        if self._policy is None:
+            self._trained("predict")
+        assert self._policy is not None
+        return self._policy.predict(obs, deterministic=deterministic)
+
+    def save(self, path: str | Path) -> Path:
+        """A copy of the newest checkpoint, complete enough to go on training from."""
+        self._trained("save")
+        assert self._checkpoint is not None
+        target = Path(path).expanduser()
+        if target.exists() and not (target / "manifest.json").exists():
+            raise OutputError(f"{target} exists and is not a checkpoint; choose another path")
+        aside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copytree(self._checkpoint, aside)
+            if target.exists():
+                shutil.rmtree(target)
+            aside.rename(target)
+        except OSError as error:
+            shutil.rmtree(aside, ignore_errors=True)
+            raise OutputError(f"cannot save to {target}: {error}") from None
+        return target
+
+    def _trained(self, verb: str) -> Policy:
+        if self._policy is None:
+            name = type(self).__name__
+            raise RunError(f"call learn() or {name}.load(path) before {verb}()")
+        return self._policy
+
+    def __repr__(self) -> str:
+        trained = "untrained" if self._policy is None else f"{self._checkpoint}"
+        return f"{type(self).__name__}({self.config.env_id or 'logs'}, {trained})"
+
+
+_MANAGED: dict[str, type[ManagedAlgorithm]] = {}
+
+
+def managed_class(spec: AlgorithmSpec) -> type[ManagedAlgorithm]:
+    """The one managed class of an algorithm, made from its registration."""
+    if spec.name not in _MANAGED:
+        _MANAGED[spec.name] = type(
+            spec.class_name,
+            (ManagedAlgorithm,),
+            {"algo": spec.name, "__doc__": spec.summary, "__module__": "rl_training.api"},
+        )
+    return _MANAGED[spec.name]

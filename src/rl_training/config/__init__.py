@@ -1,0 +1,43 @@
+"""Configuration: errors, typed options, YAML. Imports nothing of the package.
+
+- `errors`   every error that users see, and `Problem`, one thing wrong with a configuration
+- `options`  `Options`, the base of every group of options, and `option`, one of its fields
+- `yaml`     reading and writing YAML
+"""
+
+from rl_training.config.errors import (
+    CheckpointError,
+    ConfigError,
+    DatasetError,
+    EnvError,
+    MissingExtraError,
+    OutputError,
+    Problem,
+    RLTrainingError,
+    RunError,
+    suggest,
+    unknown_key,
+)
+from rl_training.config.options import Options, OptionsT, option, problems_of, type_name
+from rl_training.config.yaml import dump_yaml, parse_yaml
+
+__all__ = [
+    "CheckpointError",
+    "ConfigError",
+    "DatasetError",
+    "EnvError",
+    "MissingExtraError",
+    "Options",
+    "OptionsT",
+    "OutputError",
+    "Problem",
+    "RLTrainingError",
+    "RunError",
+    "dump_yaml",
+    "option",
+    "parse_yaml",
+    "problems_of",
+    "suggest",
+    "type_name",
+    "unknown_key",
+]

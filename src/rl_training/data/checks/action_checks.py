@@ -1,0 +1,121 @@
+"""The checks of actions: do they vary, do they keep to the bounds, are they in the right units?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from rl_training.config import DatasetError
+from rl_training.data.checks.column_checks import Columns, Finding
+
+Bound = float | Sequence[float] | npt.NDArray[np.floating]
+Bounds = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]
+
+_SATURATED_SHARE = 0.05
+
+
+def as_bounds(low: Bound | None, high: Bound | None, width: int) -> Bounds | None:
+    """One lower and one upper bound per action column; None when they are not known."""
+    if low is None and high is None:
+        return None
+    if low is None or high is None:
+        raise DatasetError("give both action_low and action_high, or neither")
+    for name, value in (("action_low", low), ("action_high", high)):
+        if np.ndim(value) > 0 and np.shape(value) != (width,):
+            raise DatasetError(f"{name} must be one number or {width}, got {np.size(value)}")
+    return (
+        np.broadcast_to(np.asarray(low, np.float32), (width,)),
+        np.broadcast_to(np.asarray(high, np.float32), (width,)),
+    )
+
+
+def check_actions(data: Columns, bounds: Bounds | None) -> Iterator[Finding]:
+    smallest, largest = data.actions.min(axis=0), data.actions.max(axis=0)
+    constant = smallest == largest
+    if constant.any() and len(data.actions) > 1:
+        column = int(constant.argmax())
+        fixed = bounds is not None and bounds[0][column] == bounds[1][column]
+        yield Finding(
+            "info" if fixed else "warning", "constant-action",
+            f"action column {column} is always {smallest[column]:g}", 0,
+            "nothing can be learned about it: record a policy that varies it, or leave it out",
+        )  # fmt: skip
+    if data.discrete:
+        return
+    if bounds is None:
+        yield from _without_bounds(data)
+    else:
+        yield from _against_bounds(data, *bounds)
+    yield from _saturation(data, bounds or (smallest, largest), known=bounds is not None)
+
+
+def _without_bounds(data: Columns) -> Iterator[Finding]:
+    size = np.abs(data.actions).max(axis=1)
+    if 1 < size.max() <= 1.5:
+        rows = np.flatnonzero(size > 1)
+        yield Finding(
+            "warning", "action-bounds",
+            f"actions reach {size.max():g}, a little outside [-1, 1], at {data.at(rows)}",
+            int(rows[0]),
+            "clip them to [-1, 1], or give action_low and action_high if the bounds are wider",
+        )  # fmt: skip
+
+
+def _against_bounds(
+    data: Columns, low: npt.NDArray[np.float32], high: npt.NDArray[np.float32]
+) -> Iterator[Finding]:
+    actions = data.actions
+    smallest, largest = actions.min(axis=0), actions.max(axis=0)
+    slack = 1e-5 * (high - low) + 1e-6  # the last digit of another precision
+    unit = bool((smallest >= -1).all() and (largest <= 1).all())
+    scale = "scale them to the bounds: `rl-training data convert --scale-actions`"
+    outside = np.flatnonzero(((actions < low - slack) | (actions > high + slack)).any(axis=1))
+    if len(outside):
+        row = int(outside[0])
+        column = int(((actions[row] < low - slack) | (actions[row] > high + slack)).argmax())
+        yield Finding(
+            "error", "action-bounds",
+            f"action {actions[row, column]:g} in column {column} is outside "
+            f"[{low[column]:g}, {high[column]:g}] at {data.at(outside)}", row,
+            scale if unit else "clip the actions to the bounds, or correct the bounds",
+        )  # fmt: skip
+        return
+    if looks_normalised(smallest, largest, low, high):
+        column = int((high > 1.05).argmax())
+        yield Finding(
+            "warning", "normalised-actions",
+            f"actions span [-1, 1], but the bounds of column {column} are "
+            f"[{low[column]:g}, {high[column]:g}]: they look normalised", None, scale,
+        )  # fmt: skip
+
+
+def looks_normalised(
+    smallest: npt.NDArray[np.floating],
+    largest: npt.NDArray[np.floating],
+    low: npt.NDArray[np.floating],
+    high: npt.NDArray[np.floating],
+) -> bool:
+    """Whether actions fill [-1, 1] where the bounds are wider: a log in the policy's own units."""
+    unit = (smallest >= -1).all() and (largest <= 1).all()
+    wider = (low < -1.05) & (high > 1.05)
+    fills_unit = (largest > 0.9) & (smallest < -0.9)
+    return bool(unit and wider.any() and fills_unit[wider].all())
+
+
+def _saturation(data: Columns, bounds: Bounds, *, known: bool) -> Iterator[Finding]:
+    at_bound = (data.actions == bounds[0]) | (data.actions == bounds[1])
+    counts = at_bound.sum(axis=0) - (0 if known else 2)  # some value is always the extreme one
+    counts[bounds[0] == bounds[1]] = 0
+    column = int(counts.argmax())
+    share = counts[column] / len(data.actions)
+    if share > _SATURATED_SHARE:
+        yield Finding(
+            "warning", "saturated-actions",
+            f"{share:.0%} of the values of action column {column} lie exactly on "
+            f"{'a bound' if known else 'its smallest or largest value'}",
+            int(at_bound[:, column].argmax()),
+            "expected of a clipped or bang-bang policy, but Gaussian policies fit it badly: "
+            "prefer a deterministic one (TD3+BC, ReBRAC)",
+        )  # fmt: skip

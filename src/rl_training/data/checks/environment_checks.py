@@ -1,0 +1,65 @@
+"""The checks of data against an environment: do observations and actions have its shape?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from rl_training.data.checks.column_checks import Columns, Finding
+from rl_training.spec import ProblemSpec
+
+_OTHER_LOG = "name the environment that the data comes from, or"
+
+
+def check_problem(data: Columns, spec: ProblemSpec) -> Iterator[Finding]:
+    """What training in this environment would refuse."""
+    kind = kind_of(data)
+    if data.obs.shape[1] != spec.obs_dim:
+        yield Finding(
+            "error", "observation-width",
+            f"observations have {_columns(data.obs.shape[1])}, "
+            f"but those of the environment have {spec.obs_dim}", None,
+            f"{_OTHER_LOG} bring the columns in line with its observations",
+        )  # fmt: skip
+    if kind != spec.action_kind:
+        stored = "floats" if spec.action_kind == "continuous" else "whole numbers from 0"
+        yield Finding(
+            "error", "action-kind",
+            f"actions are {kind}, but those of the environment are {spec.action_kind}", None,
+            f"{_OTHER_LOG} store its actions as {stored}",
+        )  # fmt: skip
+    elif data.actions.shape[1] != spec.action_width:
+        yield Finding(
+            "error", "action-width",
+            f"actions have {_columns(data.actions.shape[1])}, "
+            f"but those of the environment have {spec.action_width}", None,
+            f"{_OTHER_LOG} bring the columns in line with its actions",
+        )  # fmt: skip
+    elif data.discrete:
+        yield from _check_choices(data, spec.action_dim)
+
+
+def fits_actions(data: Columns, spec: ProblemSpec) -> bool:
+    """Whether the bounds of the environment mean something for these actions."""
+    same_width = data.actions.shape[1] == spec.action_width
+    return spec.action_kind == "continuous" == kind_of(data) and same_width
+
+
+def kind_of(data: Columns) -> str:
+    return "discrete" if data.discrete else "continuous"
+
+
+def _check_choices(data: Columns, count: int) -> Iterator[Finding]:
+    rows = np.flatnonzero(data.actions[:, 0] >= count)
+    if len(rows):
+        yield Finding(
+            "error", "action-choices",
+            f"action {data.actions[rows[0], 0]:g} is not among the environment's {count} choices "
+            f"(0 to {count - 1}) at {data.at(rows)}", int(rows[0]),
+            f"{_OTHER_LOG} number its choices from 0",
+        )  # fmt: skip
+
+
+def _columns(count: int) -> str:
+    return f"{count} column{'s' * (count != 1)}"

@@ -1,0 +1,143 @@
+"""Reads Minari datasets that are on this machine, episode by episode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from rl_training.config import DatasetError, MissingExtraError, suggest
+from rl_training.data.packing.source import Array, FieldInfo
+
+Episode = Mapping[str, Any]  # arrays by field
+
+
+def find_minari(dataset_id: str, download: bool) -> Any:
+    """The local dataset of this id, downloaded first if asked."""
+    try:
+        import minari
+    except ImportError:
+        raise MissingExtraError("dataset_kind 'minari'", "Minari", "minari") from None
+    found = _open_local(minari, dataset_id)
+    if found is None:
+        if not download:
+            raise DatasetError(
+                f"Minari dataset {dataset_id!r} is not on this machine{_hint(minari, dataset_id)} "
+                "Set dataset_download: true to fetch it."
+            )
+        try:
+            minari.download_dataset(dataset_id)
+        except Exception as error:  # whatever the hosting library of the day raises
+            raise DatasetError(f"cannot download Minari dataset {dataset_id!r}: {error}") from error
+        found = _open_local(minari, dataset_id)
+    if found is None:
+        raise DatasetError(f"Minari dataset {dataset_id!r} was downloaded, but cannot be found")
+    return found
+
+
+def _open_local(minari: Any, dataset_id: str) -> Any:
+    """None if it is not here; not by Minari's list, which fails if one neighbour is badly named."""
+    try:
+        return minari.load_dataset(dataset_id)
+    except FileNotFoundError:
+        return None
+    except (ValueError, OSError, KeyError, ImportError) as error:
+        raise DatasetError(f"cannot open Minari dataset {dataset_id!r}: {error}") from None
+
+
+def _hint(minari: Any, dataset_id: str) -> str:
+    try:
+        local = sorted(minari.list_local_datasets())
+    except (ValueError, OSError) as error:
+        return f" (local datasets cannot be listed: {error})."
+    held = ", ".join(local) or "none"
+    return suggest(dataset_id, local) or f" (local datasets: {held})"
+
+
+def minari_files(dataset: Any) -> list[Path]:
+    """The files whose change makes a converted copy stale."""
+    return sorted(path for path in Path(dataset.storage.data_path).rglob("*") if path.is_file())
+
+
+@contextmanager
+def open_minari(dataset: Any) -> Iterator[MinariSource]:
+    """Arrays of all episodes; HDF5 storage is read directly, to leave its infos alone."""
+    label = f"Minari dataset {dataset.id!r}"
+    _require_flat(dataset.observation_space, "observations", label)
+    _require_flat(dataset.action_space, "actions", label)
+    main_file = Path(dataset.storage.data_path) / "main_data.hdf5"
+    if not main_file.exists():
+
+        @lru_cache(maxsize=64)
+        def episode(number: int) -> Episode:
+            return next(iter(dataset.storage.get_episodes([number])))
+
+        yield MinariSource(dataset, label, episode)
+        return
+    import h5py
+
+    try:
+        file = h5py.File(main_file, "r")
+    except OSError:
+        raise DatasetError(
+            f"{label}: {main_file.name} is not an HDF5 file, or is cut off"
+        ) from None
+    with file:
+        yield MinariSource(dataset, label, lambda number: file[f"episode_{number}"])
+
+
+class MinariSource:
+    """Episodes end to end; an episode of T steps has T + 1 observations."""
+
+    def __init__(self, dataset: Any, label: str, episode: Callable[[int], Episode]) -> None:
+        self.label = label
+        self._episode = episode
+        self._numbers = [int(number) for number in dataset.episode_indices]
+        metadata = dataset.storage.get_episode_metadata(self._numbers)
+        lengths = [int(entry["total_steps"]) for entry in metadata]
+        self._bounds = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+        total = int(self._bounds[-1])
+        if total == 0:
+            raise DatasetError(f"{label} has no transitions")
+        self.remarks: dict[str, str | int] = {}
+        self._first_action = 0
+        if isinstance(dataset.action_space, spaces.Discrete):
+            self._first_action = int(dataset.action_space.start)
+            self.remarks["num_actions"] = int(dataset.action_space.n)
+        first = episode(self._numbers[0])
+        self.fields = {"episode_ids": FieldInfo((total,), np.dtype(np.int64))}
+        for name in ("observations", "actions", "rewards", "terminations", "truncations"):
+            array = first[name]
+            self.fields[name] = FieldInfo((total, *array.shape[1:]), array.dtype)
+        self.fields["next_observations"] = self.fields["observations"]
+
+    def read(self, field: str, start: int, stop: int) -> Array:
+        stop = min(stop, int(self._bounds[-1]))
+        first = int(np.searchsorted(self._bounds, start, "right")) - 1
+        last = int(np.searchsorted(self._bounds, stop, "left"))
+        if field == "episode_ids":
+            counts = np.diff(self._bounds[first : last + 1].clip(start, stop))
+            return np.repeat(np.arange(first, last), counts)
+        shift = int(field == "next_observations")
+        name = "observations" if shift else field
+        parts = []
+        for place in range(first, last):
+            begin = int(self._bounds[place])
+            inside = slice(max(start - begin, 0) + shift,
+                           min(stop, int(self._bounds[place + 1])) - begin + shift)  # fmt: skip
+            parts.append(np.asarray(self._episode(self._numbers[place])[name][inside]))
+        values = np.concatenate(parts)
+        return values - self._first_action if field == "actions" and self._first_action else values
+
+
+def _require_flat(space: Any, what: str, label: str) -> None:
+    flat = isinstance(space, spaces.Box) and len(space.shape) <= 1
+    if not flat and not isinstance(space, spaces.Discrete):
+        images = isinstance(space, spaces.Box) and what == "observations"
+        why = "image observations are not supported" if images else "only flat spaces are supported"
+        raise DatasetError(f"{label}: {what} are {space}; {why}")

@@ -1,0 +1,200 @@
+"""Packed rows in files: a cache of converted datasets, mapped into memory instead of read.
+
+A cached dataset is `packed/<key>.bin` (the rows, then the episode ends) and `<key>.json`, which
+says what the rows are, which version of which file they came from, and their checksum.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rl_training.config import OutputError
+from rl_training.data.packing.layout import RowLayout
+from rl_training.data.packing.pack import PackedRows, pack
+from rl_training.data.packing.source import FieldSource
+
+SCHEMA = 1
+
+
+def cache_dir() -> Path:
+    """`$RL_TRAINING_CACHE`, or the user's cache directory."""
+    chosen = os.environ.get("RL_TRAINING_CACHE")
+    return Path(chosen) if chosen else Path.home() / ".cache" / "rl_training"
+
+
+def pack_on_disk(
+    kind: str, files: Sequence[Path], open_source: Callable[[], AbstractContextManager[FieldSource]]
+) -> PackedRows:
+    """Memory-mapped rows, from the cache if the files have not changed since."""
+    stamp = [[str(f.resolve()), f.stat().st_size, f.stat().st_mtime_ns] for f in sorted(files)]
+    paths = [kind, *(str(path) for path, *_ in stamp)]
+    key = hashlib.sha256(json.dumps(paths).encode()).hexdigest()[:24]
+    place = _packed_directory() / f"{key}.bin"
+    found = _open(place, stamp)
+    if found is None:
+        with open_source() as source:
+            _build(place, stamp, source)
+        found = _open(place, stamp)
+        if found is None:
+            raise OutputError(f"{place} could not be read back after it was written")
+    return found
+
+
+def temporary_rows(rows: int, width: int) -> Tensor:
+    """Rows in a file that goes away with the tensor."""
+    directory = _packed_directory()
+    with _writing(directory), tempfile.TemporaryFile(dir=directory) as file:
+        _reserve(file, rows * width * 4)
+        return torch.from_numpy(np.memmap(file, np.float32, "r+", shape=(rows, width)))
+
+
+def _packed_directory() -> Path:
+    directory = cache_dir() / "packed"
+    with _writing(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+@contextmanager
+def _writing(directory: Path) -> Iterator[None]:
+    """Whatever stops a write, the way out is another cache."""
+    try:
+        yield
+    except OutputError:
+        raise
+    except OSError as error:
+        raise OutputError(
+            f"cannot write to {directory}: {error.strerror or error}. "
+            "Set RL_TRAINING_CACHE to another place."
+        ) from None
+
+
+def _reserve(file: IO[bytes], size: int) -> None:
+    """Claim the space now: a full disk found while writing to a mapping kills the process."""
+    try:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, size)
+        else:
+            file.truncate(size)
+    except OSError as error:
+        raise OutputError(
+            f"cannot write {size / 1e9:.1f} GB to {cache_dir()}: {error.strerror}. "
+            "Set RL_TRAINING_CACHE to another place."
+        ) from None
+
+
+def _build(place: Path, stamp: list[list[Any]], source: FieldSource) -> None:
+    aside = place.with_name(f".{place.name}.{os.getpid()}.tmp")
+
+    def allocate(rows: int, width: int) -> Tensor:
+        with _writing(place.parent), aside.open("w+b") as file:
+            _reserve(file, rows * width * 4)
+            return torch.from_numpy(np.memmap(file, np.float32, "r+", shape=(rows, width)))
+
+    try:
+        packed = pack(source, allocate)
+        with _writing(place.parent):
+            with aside.open("ab") as file:
+                if packed.ends is not None:
+                    file.write(packed.ends.tobytes())
+            sidecar = _describe(packed, stamp, _checksum(aside))
+            aside.replace(place)
+            aside.write_text(json.dumps(sidecar, indent=2), encoding="utf-8")
+            aside.replace(place.with_suffix(".json"))
+    finally:
+        with suppress(OSError):  # a read-only place refuses this even if there is no such file
+            aside.unlink(missing_ok=True)
+
+
+def _describe(packed: PackedRows, stamp: list[list[Any]], checksum: str) -> dict[str, Any]:
+    layout = packed.layout
+    return {
+        "schema": SCHEMA,
+        "files": stamp,
+        "sha256": checksum,
+        "rows": packed.rows.shape[0],
+        "columns": {
+            "obs_dim": layout.obs_dim,
+            "action_width": layout.action_width,
+            "discrete": layout.discrete,
+            "has_next_actions": layout.has_next_actions,
+        },
+        "boundaries": packed.boundaries,
+        "episodes": None if packed.ends is None else len(packed.ends),
+        "num_actions": packed.num_actions,
+        "notes": packed.notes,
+        "source": packed.source,
+    }
+
+
+def _open(place: Path, stamp: list[list[Any]]) -> PackedRows | None:
+    """What the cache holds for these files; None when it has to be built (again)."""
+    try:
+        sidecar = json.loads(place.with_suffix(".json").read_text(encoding="utf-8"))
+        if sidecar["schema"] != SCHEMA or sidecar["files"] != stamp:
+            return None
+        if _checksum(place) != sidecar["sha256"]:
+            raise ValueError("its checksum does not match")
+        return _map(place, sidecar)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        what = "cannot be read" if isinstance(error, OSError) else "is damaged"
+        warnings.warn(f"cached dataset {place} {what} ({error}); building it again", stacklevel=2)
+        return None
+
+
+def _map(place: Path, sidecar: dict[str, Any]) -> PackedRows:
+    layout = RowLayout(**sidecar["columns"])
+    shape = (sidecar["rows"], layout.width)
+    rows = _map_rows(place, shape)
+    ends = None
+    if sidecar["episodes"] is not None:
+        with place.open("rb") as file:
+            file.seek(rows.numel() * 4)
+            ends = np.frombuffer(file.read(), np.int64).copy()  # torch wants it writable
+        if len(ends) != sidecar["episodes"]:
+            raise ValueError("its episode ends are incomplete")
+    return PackedRows(
+        rows,
+        layout,
+        sidecar["boundaries"],
+        ends,
+        sidecar["num_actions"],
+        tuple(sidecar["notes"]),
+        sidecar["source"],
+        in_memory=False,
+    )
+
+
+def _map_rows(place: Path, shape: tuple[int, int]) -> Tensor:
+    """Shared, since a private mapping counts as memory, which larger data would exceed."""
+    try:
+        # Nothing writes to it; the checksum would tell.
+        return torch.from_numpy(np.memmap(place, np.float32, "r+", shape=shape))
+    except OSError:  # a read-only mount, or the cache of another user
+        array = np.memmap(place, np.float32, "r", shape=shape)
+    with warnings.catch_warnings():
+        # torch has no read-only tensors and warns of writes, of which there are none.
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+        return torch.from_numpy(array)
+
+
+def _checksum(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(1 << 18):
+            digest.update(piece)
+    return digest.hexdigest()

@@ -1,0 +1,60 @@
+"""Where episodes lie in a dataset, what they return, and how some of them are chosen."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from rl_training.config import DatasetError
+from rl_training.data.packing.flags import Ends
+
+Chosen = npt.NDArray[np.bool_]  # one entry per episode
+
+
+@dataclass(frozen=True, eq=False)
+class Episodes:
+    """Position, length and undiscounted return of every episode, in order."""
+
+    starts: npt.NDArray[np.int64]
+    lengths: npt.NDArray[np.int64]
+    returns: npt.NDArray[np.float64]
+    last_is_open: bool  # the data stops before the last episode does
+
+    @classmethod
+    def from_ends(cls, ends: Ends, rewards: Tensor, last_is_open: bool) -> Episodes:
+        starts = np.concatenate([np.zeros(1, np.int64), ends[:-1] + 1])
+        returns = np.add.reduceat(rewards.numpy().astype(np.float64), starts)
+        return cls(starts, ends - starts + 1, returns, last_is_open)
+
+    @classmethod
+    def single_rows(cls, count: int) -> Episodes:
+        """Every row by itself, for data whose boundaries are unknown."""
+        return cls(np.arange(count), np.ones(count, np.int64), np.zeros(count), False)
+
+
+def rows_of(episodes: Episodes, chosen: Chosen) -> Tensor:
+    """Positions of all rows of the chosen episodes, in order."""
+    return torch.from_numpy(np.flatnonzero(np.repeat(chosen, episodes.lengths)))
+
+
+def choose_best(returns: npt.NDArray[np.float64], fraction: float) -> Chosen:
+    """The share with the highest returns; among equals the earlier ones."""
+    count = max(1, math.ceil(fraction * len(returns) - 1e-9))
+    chosen = np.zeros(len(returns), np.bool_)
+    chosen[np.argsort(-returns, kind="stable")[:count]] = True
+    return chosen
+
+
+def choose_share(count: int, fraction: float, seed: int, what: str) -> Chosen:
+    """A random share, never none and never all."""
+    if count < 2:
+        raise DatasetError(f"cannot split a dataset of one {what}")
+    size = min(max(1, round(fraction * count)), count - 1)
+    chosen = np.zeros(count, np.bool_)
+    chosen[np.random.default_rng(seed).permutation(count)[:size]] = True
+    return chosen

@@ -1,0 +1,235 @@
+"""Which packed rows a dataset shows, and what is done to them when they are gathered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rl_training.data.packing.flags import Ends
+from rl_training.data.packing.layout import RowLayout
+from rl_training.data.packing.pack import PackedRows
+
+
+class RewardTransform(NamedTuple):
+    """Scale, then shift, then clip."""
+
+    scale: float = 1.0
+    shift: float = 0.0
+    clip_min: float | None = None
+    clip_max: float | None = None
+
+    def apply_(self, rewards: Tensor) -> None:
+        """In place."""
+        if self.scale != 1:
+            rewards.mul_(self.scale)
+        if self.shift != 0:
+            rewards.add_(self.shift)
+        if self.clip_min is not None or self.clip_max is not None:
+            rewards.clamp_(self.clip_min, self.clip_max)
+
+
+class Affine(NamedTuple):
+    """x * scale + offset, one float64 entry per column."""
+
+    scale: Tensor
+    offset: Tensor
+
+    def then(self, scale: Tensor, offset: Tensor) -> Affine:
+        return Affine(self.scale * scale, self.offset * scale + offset)
+
+    @staticmethod
+    def identity(width: int) -> Affine:
+        return Affine(torch.ones(width).double(), torch.zeros(width).double())
+
+
+class Shares(NamedTuple):
+    """Mixture: rows bounds[i] to bounds[i + 1] of the storage make weights[i] of a batch."""
+
+    bounds: Tensor  # (parts + 1,) int64
+    weights: Tensor  # (parts,) float64
+
+
+@dataclass(frozen=True, eq=False)
+class RowView:
+    """A choice of rows and the transforms of their columns; nothing here copies the storage."""
+
+    packed: PackedRows
+    index: Tensor | None = None  # (n,) rows of the storage, rising; None shows all
+    obs_affine: Affine | None = None
+    action_affine: Affine | None = None
+    action_limits: tuple[Tensor, Tensor] | None = None  # float64, after the affine
+    reward_transforms: tuple[RewardTransform, ...] = ()
+    has_next: Tensor | None = None  # (N,) bool: the following row's action is the next action
+    shares: Shares | None = None
+    returns: Tensor | None = None  # (N,) discounted returns to go of the rows shown
+
+    def __len__(self) -> int:
+        return self.packed.rows.shape[0] if self.index is None else self.index.shape[0]
+
+    @cached_property
+    def layout(self) -> RowLayout:
+        """Of the rows given out, which carry next actions even if they are read from neighbours."""
+        layout = self.packed.layout
+        return layout if self.has_next is None else layout.with_next_actions()
+
+    @cached_property
+    def ends(self) -> Ends | None:
+        """Positions, in this view, of the last row of every episode."""
+        ends = self.packed.ends
+        if ends is None or self.index is None:
+            return ends
+        episode = np.searchsorted(ends, self.index.numpy())
+        return np.append(np.flatnonzero(np.diff(episode)), len(self) - 1).astype(np.int64)
+
+    @cached_property
+    def cuts(self) -> Tensor:
+        """Positions that are the last of an episode because its truncated last row is left out."""
+        ends = self.ends
+        if ends is None or self.packed.ends is None or self.index is None:
+            return torch.empty(0, dtype=torch.int64)
+        shown = self.index.numpy()[ends]
+        stored = self.packed.ends[np.searchsorted(self.packed.ends, shown)]
+        truncated = self.packed.rows[torch.from_numpy(stored), self.packed.layout.truncation] > 0
+        return torch.from_numpy(ends)[truncated & torch.from_numpy(stored != shown)]
+
+    def draw(self, count: int, generator: torch.Generator | None) -> Tensor:
+        """Storage rows drawn uniformly, or by the shares of a mixture."""
+        if self._share_ranges is None:
+            positions = torch.randint(len(self), (count,), generator=generator)
+        else:
+            starts, lengths, weights = self._share_ranges
+            part = torch.multinomial(weights, count, replacement=True, generator=generator)
+            inside = torch.rand(count, generator=generator, dtype=torch.float64)
+            size = lengths.index_select(0, part)
+            # The product can round up to the size itself.
+            within = (inside * size).long().minimum(size - 1)
+            positions = starts.index_select(0, part) + within
+        return positions if self.index is None else self.index.index_select(0, positions)
+
+    @cached_property
+    def _share_ranges(self) -> tuple[Tensor, Tensor, Tensor] | None:
+        if self.shares is None:
+            return None
+        bounds, weights = self.shares
+        if self.index is not None:
+            bounds = torch.searchsorted(self.index, bounds)
+        lengths = bounds[1:] - bounds[:-1]
+        used = lengths > 0  # a subset may have left a part without rows
+        return bounds[:-1][used], lengths[used], weights[used]
+
+    def part_sizes(self) -> tuple[Tensor, Tensor]:
+        """Rows and weight of each part of the mixture, in order."""
+        if self._share_ranges is None:
+            return torch.tensor([len(self)]), torch.ones(1, dtype=torch.float64)
+        _, lengths, weights = self._share_ranges
+        return lengths, weights
+
+    def storage_rows(self, start: int, stop: int) -> Tensor:
+        """Where rows start to stop of this view lie in the storage."""
+        if self.index is None:
+            return torch.arange(start, min(stop, len(self)))
+        return self.index[start:stop]
+
+    def rows_at(self, where: Tensor) -> Tensor:
+        """The packed rows at these places of the storage, with every transform applied."""
+        rows = self.packed.rows.index_select(0, where)
+        if self.has_next is not None:
+            valid = self.has_next.index_select(0, where)
+            actions = self.packed.rows[:, self.layout.actions]
+            rows = torch.cat(
+                [rows, actions.index_select(0, where + valid), valid.float().unsqueeze(1)], 1
+            )
+        self.transform_(rows)
+        return rows
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether batches are rows, all equally likely, with nothing beside them."""
+        if self.layout.discrete and self.layout.has_next_actions:
+            return False
+        return self.shares is None and self.returns is None
+
+    def write_rows(self, positions: NDArray[np.int64], out: NDArray[np.float32]) -> None:
+        """The rows at these positions of this view, into memory that is there."""
+        stored, index, has_next = self._arrays
+        where = positions if index is None else index.take(positions)
+        if has_next is None:
+            # nothing is out of bounds to be clipped; without the word numpy takes a detour
+            stored.take(where, 0, out, "clip")
+        else:
+            valid = has_next.take(where)
+            out[:, : stored.shape[1]] = stored.take(where, 0)
+            following = stored.take(where + valid, 0)
+            out[:, self.layout.next_actions] = following[:, self.layout.actions]
+            out[:, self.layout.next_action_valid] = valid
+        self.transform_(torch.from_numpy(out))
+
+    @cached_property
+    def _arrays(self) -> tuple[NDArray[np.float32], NDArray[np.int64] | None, Any]:
+        index = None if self.index is None else self.index.numpy()
+        has_next = None if self.has_next is None else self.has_next.numpy()
+        return self.packed.rows.numpy(), index, has_next
+
+    def transform_(self, rows: Tensor) -> None:
+        """What this view makes of rows of its layout, in place."""
+        if self._folded is not None:
+            scale, offset = self._folded
+            torch.addcmul(offset, rows, scale, out=rows)
+        if self._limits is not None:
+            rows[:, self.layout.actions].clamp_(*self._limits)
+            if self.layout.has_next_actions:
+                rows[:, self.layout.next_actions].clamp_(*self._limits)
+        for transform in self.reward_transforms:
+            transform.apply_(rows[:, self.layout.reward])
+
+    @cached_property
+    def _folded(self) -> tuple[Tensor, Tensor] | None:
+        """All affine transforms as one scale and one offset per column of a row."""
+        if self.obs_affine is None and self.action_affine is None:
+            return None
+        scale, offset = Affine.identity(self.layout.width)
+        for affine, names in (
+            (self.obs_affine, ("obs", "next_obs")),
+            (self.action_affine, ("actions", "next_actions")),
+        ):
+            for name in names:
+                if affine is not None and (self.layout.has_next_actions or name != "next_actions"):
+                    scale[getattr(self.layout, name)] = affine.scale
+                    offset[getattr(self.layout, name)] = affine.offset
+        return scale.float(), offset.float()
+
+    @cached_property
+    def _limits(self) -> tuple[Tensor, Tensor] | None:
+        if self.action_limits is None:
+            return None
+        return self.action_limits[0].float(), self.action_limits[1].float()
+
+    def column(self, where: int | slice, start: int = 0, stop: int | None = None) -> Tensor:
+        """One field of rows start to stop, as `rows_at` would give it; not copied if it can be."""
+        if self.has_next is not None and where in (
+            self.layout.next_actions,
+            self.layout.next_action_valid,
+        ):
+            return self.rows_at(self.storage_rows(start, len(self) if stop is None else stop))[
+                :, where
+            ]
+        if self.index is None:
+            values = self.packed.rows[start:stop, where]
+        else:
+            values = self.packed.rows[:, where][self.index[start:stop]]
+        if self._folded is not None:
+            scale, offset = self._folded
+            values = torch.addcmul(offset[where], values, scale[where])
+        if self._limits is not None and where in (self.layout.actions, self.layout.next_actions):
+            values = values.clamp(*self._limits)
+        if where == self.layout.reward and self.reward_transforms:
+            values = values.clone()
+            for transform in self.reward_transforms:
+                transform.apply_(values)
+        return values

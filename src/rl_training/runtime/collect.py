@@ -1,0 +1,96 @@
+"""New logs from an environment and a policy."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_training.config import CheckpointError, ConfigError, EnvError
+from rl_training.data.builtin.random_policy import collect, collect_random
+from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.envs.errors import naming_the_env
+from rl_training.envs.factory import make_raw_env, parse_env_kwargs
+from rl_training.envs.goals import without_goals
+from rl_training.envs.rewards import RewardTransformConfig
+from rl_training.envs.spaces import ActionScaler, infer_env_spaces
+from rl_training.runtime.assemble import load_policy, open_checkpoint
+from rl_training.runtime.experience.online import build_buffer
+from rl_training.spec import ProblemSpec
+
+log = logging.getLogger("rl_training")
+
+
+def collect_dataset(
+    *,
+    env_id: str | None,
+    checkpoint: str | Path | None,
+    steps: int,
+    noise: float = 0.0,
+    deterministic: bool = True,
+    seed: int = 0,
+) -> TransitionDataset:
+    """`steps` transitions of a checkpoint's policy, or of a uniformly random one, on raw rewards."""
+    if checkpoint is None:
+        if env_id is None:
+            raise ConfigError("collecting needs --env ID, --checkpoint PATH, or both")
+        if noise or not deterministic:
+            raise ConfigError("--noise and --stochastic need a --checkpoint to act with")
+        env = without_goals(make_raw_env(env_id))
+        try:
+            with naming_the_env(env_id):
+                return collect_random(env, steps, seed)
+        finally:
+            env.close()
+    saved, config = open_checkpoint(checkpoint, policy_only=True)
+    env_id = env_id or config.env_id
+    if env_id is None:
+        raise EnvError("the policy was trained without an environment; name one: --env ID")
+    policy = load_policy(saved, config)
+    found = infer_env_spaces(env_id, config.env_kwargs)
+    if not found.fits(policy.spec):
+        raise EnvError(f"{env_id} ({found}) does not fit the policy ({policy.spec})")
+    if noise and found.action_kind == "discrete":
+        raise ConfigError("--noise is for continuous actions; --stochastic samples discrete ones")
+    rng = np.random.default_rng(seed)
+    low, high = np.array(found.action_low), np.array(found.action_high)
+
+    def act(obs: NDArray[Any]) -> NDArray[Any]:
+        action = policy.predict(obs, deterministic=deterministic)
+        if not noise:
+            return action
+        action = action + noise * (high - low) / 2 * rng.standard_normal(action.shape)
+        return np.clip(action, low, high).astype(np.float32)
+
+    env = without_goals(make_raw_env(env_id, config.env_kwargs))
+    try:
+        with naming_the_env(env_id):
+            return collect(env, act, steps, seed)
+    finally:
+        env.close()
+
+
+def replay_dataset(run: str | Path) -> TransitionDataset:
+    """What an online run has in its replay, as a log in the environment's units."""
+    saved, config = open_checkpoint(run)
+    prefix = "replay."
+    tensors = {
+        key.removeprefix(prefix): value
+        for key, value in saved.tensors.items()
+        if key.startswith(prefix)
+    }
+    if not tensors:
+        raise CheckpointError(
+            f"{saved.path} holds no replay: only online runs have one, in their newest checkpoint"
+        )
+    spec = ProblemSpec.from_dict(saved.manifest["spec"])
+    buffer = build_buffer(config.groups.replay, spec, num_envs=config.num_envs, gamma=1.0)
+    buffer.load_state_dict(tensors)
+    if parse_env_kwargs(config.env_kwargs).training.reward != RewardTransformConfig():
+        log.warning("the rewards are those that training saw, after env_kwargs.wrappers.reward")
+    to_env = ActionScaler(spec).to_env
+    actions = to_env if spec.action_kind == "continuous" else None  # logs count choices from 0
+    return buffer.as_dataset(actions, source=str(run))

@@ -1,0 +1,217 @@
+"""What can be done with a configuration or a checkpoint: train, resume, evaluate, predict."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import ArrayLike, NDArray
+
+from rl_training.algorithms.registry import list_algorithm_specs
+from rl_training.config import ConfigError, EnvError
+from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.envs.spaces import infer_env_spaces
+from rl_training.runs.layout import finished_step
+from rl_training.runtime.assemble import load_policy, new_run, open_checkpoint, resumed_run
+from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.checkpoints.format import Checkpoint, read_step, step_directories
+from rl_training.runtime.config.train_config import TrainConfig
+from rl_training.runtime.controls import BudgetCallback
+from rl_training.runtime.evaluation.evaluator import Evaluation, Evaluator
+from rl_training.runtime.loop.logging import read_latest
+from rl_training.runtime.policy import Policy
+from rl_training.runtime.run import Run
+from rl_training.runtime.seeding import episode_seeds
+from rl_training.runtime.trainer import TrainerState, TrainResult
+
+log = logging.getLogger("rl_training")
+BUDGET_REASONS = ("total_timesteps", "max_updates", "max_epochs")
+# what an offline run was steered by, and ends with it
+OFFLINE_CONTROLS = (
+    "regime", "max_updates", "max_epochs", "learning_rate_schedule", "warmup_steps", "early_stopping",
+)  # fmt: skip
+
+
+def train(
+    config: TrainConfig,
+    *,
+    callbacks: Iterable[Callback] = (),
+    dataset: TransitionDataset | None = None,
+) -> TrainResult:
+    """Train from the beginning, into a new run directory."""
+    return new_run(config, callbacks=callbacks, dataset=dataset).execute()
+
+
+def resume(
+    path: str | Path,
+    *,
+    total_timesteps: int | None = None,
+    ignore_stop: bool = False,
+    callbacks: Iterable[Callback] = (),
+    dataset: TransitionDataset | None = None,
+    online: bool = False,
+    env_id: str | None = None,
+) -> TrainResult:
+    """Go on from a checkpoint, exactly as if the run had never been interrupted.
+
+    With `online` an offline run goes on in an environment, for `total_timesteps` steps, as a new run.
+    """
+    if online:
+        return open_online(
+            path, total_timesteps, env_id=env_id, callbacks=callbacks, dataset=dataset
+        ).execute()
+    if env_id is not None:
+        raise ConfigError("--env is for --online: a run goes on in its own environment")
+    run = open_run(
+        path,
+        total_timesteps=total_timesteps,
+        ignore_stop=ignore_stop,
+        callbacks=callbacks,
+        dataset=dataset,
+    )
+    return run if isinstance(run, TrainResult) else run.execute()
+
+
+def open_run(
+    path: str | Path,
+    *,
+    total_timesteps: int | None = None,
+    ignore_stop: bool = False,
+    callbacks: Iterable[Callback] = (),
+    dataset: TransitionDataset | None = None,
+) -> Run | TrainResult:
+    """The run of a checkpoint, or its result if it has nothing left to do."""
+    checkpoint, config = open_checkpoint(path)
+    before = config.total_timesteps
+    progress = checkpoint.manifest["progress"]
+    reason = progress["stop_reason"]
+    if total_timesteps is not None:
+        # a larger total is a wish to go on: a smaller budget that has ended the run is lifted
+        kwargs = {key: value for key, value in config.algo_kwargs.items() if key != reason}
+        config = config.replace(total_timesteps=total_timesteps, algo_kwargs=kwargs)
+    if progress["should_stop"] and reason not in BUDGET_REASONS:
+        if not ignore_stop and config.total_timesteps <= before:
+            raise ConfigError(
+                f"{path} stopped at step {checkpoint.step} ({reason}); to go on, pass "
+                f"--ignore-stop, or --total-timesteps larger than {before}"
+            )
+    elif _spent(config, progress) and _is_finished(checkpoint):
+        reason = reason or "total_timesteps"
+        log.warning(
+            "%s is complete at step %d (%s); pass a larger --total-timesteps to go on",
+            path, checkpoint.step, reason,
+        )  # fmt: skip
+        run_dir = checkpoint.run_dir or checkpoint.path
+        return TrainResult(run_dir, checkpoint.path, _last_metrics(checkpoint), reason)
+    run = resumed_run(checkpoint, config, callbacks=callbacks, dataset=dataset)
+    run.state.should_stop, run.state.stop_reason = False, None
+    return run
+
+
+def open_online(
+    path: str | Path,
+    total_timesteps: int | None,
+    *,
+    env_id: str | None = None,
+    callbacks: Iterable[Callback] = (),
+    dataset: TransitionDataset | None = None,
+) -> Run:
+    """A run that takes over what an offline run has learned, and collects from there on."""
+    checkpoint, config = open_checkpoint(path)
+    if total_timesteps is None:
+        raise ConfigError("--online needs --total-timesteps: how many environment steps to take")
+    if config.regime != "offline" or "offline_to_online" not in config.spec.regimes:
+        able = [
+            s.name
+            for s in list_algorithm_specs()
+            if {"offline", "offline_to_online"} <= {*s.regimes}
+        ]
+        raise ConfigError(
+            f"{path} is {config.regime} training of {config.algo}; what can go on online is offline "
+            f"training of {', '.join(able)}"
+        )
+    kwargs = {
+        key: value for key, value in config.algo_kwargs.items() if key not in OFFLINE_CONTROLS
+    }
+    kwargs |= {
+        "regime": "offline_to_online",
+        "offline_pretrain_updates": checkpoint.manifest["progress"]["update_count"],
+    }
+    config = config.replace(
+        env_id=env_id or config.env_id, total_timesteps=total_timesteps, algo_kwargs=kwargs
+    )
+    run = resumed_run(checkpoint, config, callbacks=callbacks, dataset=dataset)
+    run.state.should_stop, run.state.stop_reason = False, None
+    run.continues = False
+    return run
+
+
+def _is_finished(checkpoint: Checkpoint) -> bool:
+    """Whether the end of the run, with its final evaluation, lies behind this checkpoint."""
+    if checkpoint.run_dir is None:
+        return True
+    steps = step_directories(checkpoint.run_dir / "checkpoints")
+    is_last = not steps or read_step(steps[-1]) <= checkpoint.step
+    return not is_last or finished_step(checkpoint.run_dir) == checkpoint.step
+
+
+def _spent(config: TrainConfig, progress: dict[str, Any]) -> bool:
+    state = TrainerState(None)
+    for key in ("global_step", "update_count", "epoch"):
+        setattr(state, key, progress[key])
+    BudgetCallback(config.budget, config.groups.controls).on_train_start(state)
+    return state.should_stop
+
+
+def _last_metrics(checkpoint: Checkpoint) -> dict[str, float]:
+    if checkpoint.run_dir is None:
+        return {}
+    return read_latest(checkpoint.run_dir / "metrics.jsonl")
+
+
+def evaluate_policy(
+    policy: Policy,
+    config: TrainConfig,
+    *,
+    num_episodes: int = 10,
+    seed: int | None = None,
+    env_id: str | None = None,
+    deterministic: bool = True,
+    video_dir: Path | None = None,
+) -> Evaluation:
+    """Whole episodes on the raw reward; none of the initial states that training looked at."""
+    if num_episodes < 1:
+        raise ConfigError(f"the number of episodes must be >= 1, got {num_episodes}")
+    env_id = env_id or config.env_id
+    if env_id is None:
+        raise EnvError("the policy was trained without an environment; name one: --env ID")
+    # the options of one environment mean nothing to another
+    env_kwargs = config.env_kwargs if env_id == config.env_id else {}
+    found = infer_env_spaces(env_id, env_kwargs)
+    if not found.fits(policy.spec):
+        raise EnvError(f"{env_id} ({found}) does not fit the policy ({policy.spec})")
+    evaluator = Evaluator(policy, env_id, env_kwargs, video_dir=video_dir)
+    try:
+        seeds = episode_seeds(config.seed if seed is None else seed, "scoring", num_episodes)
+        return evaluator.run(seeds, deterministic=deterministic)
+    finally:
+        evaluator.close()
+
+
+def evaluate_checkpoint(
+    path: str | Path, *, num_episodes: int = 10, **options: Any
+) -> dict[str, float]:
+    """Metrics of a checkpoint's policy; `options` are those of `evaluate_policy`."""
+    checkpoint, config = open_checkpoint(path, policy_only=True)
+    policy = load_policy(checkpoint, config)
+    return evaluate_policy(policy, config, num_episodes=num_episodes, **options).metrics()
+
+
+def predict_checkpoint(
+    path: str | Path, obs: ArrayLike | Mapping[str, Any], *, deterministic: bool = True
+) -> NDArray[Any]:
+    """Actions of a checkpoint's policy; to predict often, keep the managed class in memory."""
+    checkpoint, config = open_checkpoint(path, policy_only=True)
+    return load_policy(checkpoint, config).predict(obs, deterministic=deterministic)

@@ -1,0 +1,233 @@
+"""`TrainConfig`: everything a run depends on, checked as a whole when it is made."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic import PrivateAttr
+
+from rl_training.algorithms.base import AlgorithmConfig
+from rl_training.algorithms.registry import AlgorithmSpec, Regime, get_algorithm_spec
+from rl_training.config import ConfigError, Options, Problem, option, unknown_key
+from rl_training.data.dataset_config import DatasetConfig
+from rl_training.data.offline_to_online_config import BridgeConfig
+from rl_training.data.replay_config import ReplayConfig
+from rl_training.envs.factory import parse_env_kwargs
+from rl_training.runtime.config.cross_field_checks import cross_problems
+from rl_training.runtime.controls import ControlsConfig
+
+
+class Groups(NamedTuple):
+    """The flat `algo_kwargs`, partitioned among those who declared the keys."""
+
+    algorithm: AlgorithmConfig
+    dataset: DatasetConfig
+    controls: ControlsConfig
+    replay: ReplayConfig
+    bridge: BridgeConfig
+
+
+# as Stable-Baselines3 spells them
+ALIASES = {
+    "buffer_size": "buffer_capacity",
+    "train_freq": "train_frequency",
+    "gradient_steps": "gradient_updates_per_step",
+    "ent_coef": "alpha",
+}
+
+
+# options of earlier versions, and what takes their place
+REMOVED = {
+    "eval_workers": "was removed: leave it out; for less waiting raise eval_interval or lower "
+    "eval_episodes",
+}
+
+
+def without_removed_options(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Drop options that an earlier version saved in a checkpoint; none of them changes results."""
+    kwargs = {key: value for key, value in config["algo_kwargs"].items() if key not in REMOVED}
+    if kwargs.get("stepper") == "compiled":
+        del kwargs["stepper"]
+    return {**config, "algo_kwargs": kwargs}
+
+
+def group_classes(spec: AlgorithmSpec) -> dict[str, type[Options]]:
+    """The groups of options that mean something to an algorithm."""
+    groups: dict[str, type[Options]] = {"algorithm": spec.config}
+    if spec.regimes != ("online",):
+        groups["dataset"] = DatasetConfig
+    if spec.regimes != ("offline",):
+        groups["replay"] = spec.algorithm.replay
+    if "offline_to_online" in spec.regimes:
+        groups["bridge"] = spec.algorithm.bridge
+    return {**groups, "controls": ControlsConfig}
+
+
+class TrainConfig(Options):
+    algo: str = option(doc="name of the algorithm")
+    env_id: str | None = option(
+        None, "a registered id or module:EnvName; null trains on logs alone", min_length=1
+    )
+    seed: int = option(0, "seed of every random stream", ge=0)
+    total_timesteps: int = option(
+        1_000_000, "budget: gradient updates offline, environment steps online", ge=1
+    )
+    output_dir: str = option("runs", "where run directories are created", min_length=1)
+    device: str = option("auto", "cpu, cuda, cuda:0, ...; auto takes a GPU if there is one")
+    num_envs: int = option(1, "environments that collect side by side", ge=1)
+    eval_episodes: int = option(5, "episodes per evaluation; 0 = no evaluation", ge=0)
+    log_interval: int = option(1_000, "steps between rows of metrics", ge=1)
+    checkpoint_interval: int = option(10_000, "steps between checkpoints", ge=1)
+    tags: tuple[str, ...] = option((), "words kept with the run")
+    algo_kwargs: dict[str, Any] = option({}, "options of algorithm, dataset and controls")
+    env_kwargs: dict[str, Any] = option(
+        {}, "wrappers, training and evaluation overrides; the rest goes to gymnasium.make"
+    )
+    _groups: Groups = PrivateAttr()
+
+    if not TYPE_CHECKING:
+
+        def __init__(self, **values: Any) -> None:
+            problems: list[Problem] = []
+            for key in ("algo_kwargs", "env_kwargs"):
+                if isinstance(values.get(key), Mapping):
+                    try:
+                        values[key] = _plain(values[key])
+                    except ConfigError as error:
+                        problems += [problem.under(key) for problem in error.problems]
+            if isinstance(values.get("algo_kwargs"), Mapping):
+                values["algo_kwargs"], found = _without_aliases(values["algo_kwargs"])
+                problems += found
+            try:
+                super().__init__(**values)
+            except ConfigError as error:
+                problems += error.problems
+            groups, found = _build_groups(values)
+            problems += found
+            if not problems:
+                self._groups = groups
+                problems += cross_problems(self, groups)
+            if problems:
+                raise ConfigError(problems)
+
+    @property
+    def groups(self) -> Groups:
+        return self._groups
+
+    @property
+    def spec(self) -> AlgorithmSpec:
+        return get_algorithm_spec(self.algo)
+
+    @property
+    def regime(self) -> Regime:
+        return self.groups.controls.regime or self.spec.regimes[0]
+
+    @property
+    def budget(self) -> int:
+        """Where `global_step` ends: updates of pretraining count, too, but not towards the total."""
+        if self.regime != "offline_to_online":
+            return self.total_timesteps
+        return self.total_timesteps + self.groups.bridge.offline_pretrain_updates
+
+    def replace(self, **changes: Any) -> TrainConfig:
+        """A copy with other values, checked like a new one."""
+        return TrainConfig(**{**self.as_dict(), **changes})
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for YAML and JSON, in the order of declaration."""
+        return self.model_dump(mode="json")
+
+    def with_absolute_paths(self) -> TrainConfig:
+        """The same run from any directory: resume must find the data again."""
+        return self.replace(algo_kwargs=_absolute(self.algo_kwargs))
+
+
+def _plain(value: Any, *path: str) -> Any:
+    """Tuples, paths and arrays as JSON and YAML know them, or an error: it must be saved."""
+    if len(path) > 20:
+        raise ConfigError([Problem(path[:2], "is nested too deeply")])
+    if isinstance(value, Options):
+        return value.model_dump(mode="json", exclude_unset=True)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry, *path, str(key)) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(entry, *path, str(place)) for place, entry in enumerate(value)]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if hasattr(value, "tolist"):  # arrays, tensors and their scalars
+        return value.tolist()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    message = f"must be numbers, text, lists or mappings, to be saved with the run; got {value!r}"
+    raise ConfigError([Problem(path, message)])
+
+
+def _without_aliases(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
+    problems = [
+        Problem(("algo_kwargs", alias), f"is another name of {name}, which is given, too")
+        for alias, name in ALIASES.items()
+        if alias in given and name in given
+    ]
+    return {ALIASES.get(key, key): value for key, value in given.items()}, problems
+
+
+def _absolute(values: dict[str, Any]) -> dict[str, Any]:
+    done = dict(values)
+    for key in ("dataset_path", "path"):
+        if isinstance(done.get(key), str):
+            done[key] = str(Path(done[key]).expanduser().absolute())
+    if isinstance(done.get("dataset_mix"), list):
+        done["dataset_mix"] = [_absolute(part) for part in done["dataset_mix"]]
+    return done
+
+
+def _build_groups(values: Mapping[str, Any]) -> tuple[Any, list[Problem]]:
+    """Validate `algo_kwargs` and `env_kwargs` even if other keys are wrong."""
+    problems: list[Problem] = []
+    env_kwargs = values.get("env_kwargs") or {}
+    if isinstance(env_kwargs, Mapping):
+        try:
+            parse_env_kwargs(env_kwargs)
+        except ConfigError as error:
+            problems += error.problems
+    given = values.get("algo_kwargs") or {}
+    if not isinstance(values.get("algo"), str) or not isinstance(given, Mapping):
+        return None, problems
+    try:
+        spec = get_algorithm_spec(values["algo"])
+    except ConfigError as error:
+        return None, [*problems, *error.problems]
+    classes = group_classes(spec)
+    known = {key for cls in classes.values() for key in cls.model_fields}
+    for key in given:
+        if key not in known:
+            problems.append(
+                Problem(("algo_kwargs", str(key)), _not_an_option(str(key), spec, known))
+            )
+    built: dict[str, Any] = {
+        "dataset": DatasetConfig(),
+        "replay": ReplayConfig(),
+        "bridge": BridgeConfig(),
+    }
+    for name, cls in classes.items():
+        own = {key: value for key, value in given.items() if key in cls.model_fields}
+        try:
+            built[name] = cls(**own)
+        except ConfigError as error:
+            problems += [problem.under("algo_kwargs") for problem in error.problems]
+    return (Groups(**built) if not problems else None), problems
+
+
+def _not_an_option(key: str, spec: AlgorithmSpec, known: set[str]) -> str:
+    if key in REMOVED:
+        return REMOVED[key]
+    if key in DatasetConfig.model_fields:
+        return f"is for datasets, but {spec.name} collects its own data"
+    if key in ReplayConfig.model_fields:
+        return f"is for collecting, but {spec.name} trains on logged data alone"
+    if key in BridgeConfig.model_fields:
+        return f"is for going on online from logged data, but {spec.name} trains {spec.regimes[0]}"
+    return unknown_key(key, known | set(TrainConfig.model_fields))

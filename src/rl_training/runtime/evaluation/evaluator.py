@@ -1,0 +1,192 @@
+"""Scores: whole episodes in an environment of their own, with seeds of their own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_training.config import MissingExtraError, RunError
+from rl_training.envs.errors import naming_the_env
+from rl_training.envs.factory import make_raw_env, parse_env_kwargs
+from rl_training.runtime.callbacks import Callback, Interval
+from rl_training.runtime.policy import Policy
+from rl_training.runtime.trainer import INTERRUPTED
+
+if TYPE_CHECKING:
+    from rl_training.algorithms.base import Terms
+    from rl_training.runtime.trainer import TrainerState
+
+# far beyond any benchmark's limit; an episode this long will not end by itself
+MAX_EPISODE_STEPS = 100_000
+
+
+class EvaluationError(RunError):
+    """The environment failed while the policy was scored; what was learned is whole."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Episodes of one evaluation; returns are the environment's own, undiscounted."""
+
+    returns: NDArray[np.float64]
+    lengths: NDArray[np.int64]
+    shaped_returns: NDArray[np.float64] | None = None
+    successes: NDArray[np.float64] | None = None
+
+    def metrics(self) -> dict[str, float]:
+        values = {
+            "eval/return_mean": float(self.returns.mean()),
+            "eval/return_std": float(self.returns.std()),
+            "eval/length_mean": float(self.lengths.mean()),
+        }
+        if self.shaped_returns is not None:
+            values["eval/shaped_return_mean"] = float(self.shaped_returns.mean())
+        if self.successes is not None:
+            values["eval/success_rate"] = float(self.successes.mean())
+        return values
+
+
+class Evaluator:
+    """Runs a policy on the raw reward; keeps its environment open between evaluations."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        env_id: str,
+        env_kwargs: Mapping[str, Any],
+        *,
+        video_dir: Path | None = None,
+    ) -> None:
+        self.policy = policy
+        self.env_id = env_id
+        self.shaping = parse_env_kwargs(env_kwargs).for_use("evaluation").reward
+        render_mode = None if video_dir is None else "rgb_array"
+        self.env = make_raw_env(env_id, env_kwargs, use="evaluation", render_mode=render_mode)
+        if video_dir is not None:
+            self.env = _recorded(self.env, video_dir)
+
+    def run(self, seeds: Sequence[int], *, deterministic: bool = True) -> Evaluation:
+        """One episode per seed."""
+        episodes = [self._episode(seed, deterministic) for seed in seeds]
+        successes = [episode["success"] for episode in episodes]
+        return Evaluation(
+            returns=np.array([episode["return"] for episode in episodes]),
+            lengths=np.array([episode["length"] for episode in episodes]),
+            shaped_returns=None
+            if self.shaping.is_identity
+            else np.array([episode["shaped"] for episode in episodes]),
+            successes=None if None in successes else np.array(successes, dtype=np.float64),
+        )
+
+    def _episode(self, seed: int, deterministic: bool) -> dict[str, Any]:
+        with naming_the_env(self.env_id):
+            episode = self._roll_out(seed, deterministic)
+        if not math.isfinite(episode["return"]):
+            raise RunError(
+                f"{self.env_id}: the return of the evaluation episode with seed {seed} is "
+                f"{episode['return']}; the environment gives rewards that are not finite"
+            )
+        return episode
+
+    def _roll_out(self, seed: int, deterministic: bool) -> dict[str, Any]:
+        obs, _ = self.env.reset(seed=seed)
+        # an environment may draw from its action space, which has a generator of its own
+        self.env.action_space.seed(seed)
+        self.policy.reseed(seed)
+        total = shaped = 0.0
+        success: float | None = None
+        for step in range(1, MAX_EPISODE_STEPS + 1):
+            action = self.policy.predict(obs, deterministic=deterministic)
+            obs, reward, terminated, truncated, info = self.env.step(action)
+            total += float(reward)
+            shaped += float(self.shaping.apply(float(reward)))
+            flag = info.get("is_success", info.get("success"))
+            if flag is not None:
+                success = max(success or 0.0, float(np.any(flag)))
+            if terminated or truncated:
+                return {"return": total, "shaped": shaped, "length": step, "success": success}
+        raise RunError(
+            f"an evaluation episode of {self.env_id} did not end within {MAX_EPISODE_STEPS} steps; "
+            "set env_kwargs.max_episode_steps"
+        )
+
+    def close(self) -> None:
+        self.env.close()
+
+
+def _recorded(env: gym.Env[Any, Any], directory: Path) -> gym.Env[Any, Any]:
+    try:
+        import moviepy  # noqa: F401
+    except ImportError:
+        raise MissingExtraError("--video", "moviepy", "video") from None
+    return gym.wrappers.RecordVideo(
+        env, str(directory), episode_trigger=lambda _: True, name_prefix="eval", disable_logger=True
+    )
+
+
+class EvaluationCallback(Callback):
+    """Evaluates when `eval_interval` is crossed, always on the same initial states."""
+
+    def __init__(
+        self,
+        score: Callable[[], Evaluation],
+        interval: int,
+        report: Callable[[Evaluation], None],
+        *,
+        evaluates_first: bool = False,
+    ) -> None:
+        self.score = score
+        self.evaluates_first = evaluates_first
+        self.interval = Interval(interval)
+        self.report = report
+        self.evaluated_at = -1
+        self.owed = False  # in a checkpoint that was written because an evaluation failed
+        self._phase = ""
+
+    def on_train_start(self, state: TrainerState) -> None:
+        self.interval.last = state.global_step
+        self._phase = state.phase
+        if self.evaluates_first or self.owed:
+            self.evaluate(state)
+
+    def on_collect_end(self, state: TrainerState, env_steps: int) -> None:
+        self._tick(state)
+
+    def on_update_end(self, state: TrainerState, terms: Terms) -> None:
+        self._tick(state)
+
+    def on_train_end(self, state: TrainerState) -> None:
+        """The final policy gets a score even if the budget is no multiple of the interval."""
+        if self.evaluated_at != state.global_step and state.stop_reason != INTERRUPTED:
+            self.evaluate(state)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"evaluated_at": self.evaluated_at, "owed": self.owed}
+
+    def load_state_dict(self, values: dict[str, Any]) -> None:
+        self.evaluated_at, self.owed = values["evaluated_at"], values.get("owed", False)
+
+    def evaluate(self, state: TrainerState) -> None:
+        self.owed = True
+        self.report(self._score(state))
+        self.evaluated_at, self.owed = state.global_step, False
+
+    def _score(self, state: TrainerState) -> Evaluation:
+        with state.spans("evaluate"):
+            try:
+                return self.score()
+            except RunError as error:
+                raise EvaluationError(str(error)) from error.__cause__
+
+    def _tick(self, state: TrainerState) -> None:
+        crossed, before = self.interval.crossed(state), self._phase
+        self._phase = state.phase
+        if crossed or before != state.phase:  # what follows is compared with the offline score
+            self.evaluate(state)

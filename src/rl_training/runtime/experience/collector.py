@@ -1,0 +1,265 @@
+"""Steps environments and writes what happened into a replay buffer, whatever their autoreset."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
+from gymnasium.vector.async_vector_env import AsyncState
+from numpy.typing import NDArray
+
+from rl_training.config import RunError
+from rl_training.data.replay_buffer import ReplayBuffer, Rows
+from rl_training.envs.errors import naming_the_env
+from rl_training.envs.spaces import ActionScaler
+from rl_training.spec import ProblemSpec
+
+log = logging.getLogger("rl_training")
+Observations = NDArray[np.float32]
+Act = Callable[[Observations], NDArray[Any]]
+
+
+class CollectError(RunError):
+    """The environment failed; what was collected before is whole."""
+
+
+@dataclass
+class Episodes:
+    """Returns and lengths of what is running and of what ended since the last report."""
+
+    returns: NDArray[np.float64]
+    lengths: NDArray[np.int64]
+    ended: list[tuple[float, int]] = field(default_factory=list)
+
+    def end(self, env_ids: NDArray[np.int64]) -> None:
+        for env_id in env_ids:
+            self.ended.append((float(self.returns[env_id]), int(self.lengths[env_id])))
+        self.returns[env_ids] = 0
+        self.lengths[env_ids] = 0
+
+    def report(self) -> dict[str, float]:
+        """Means over the episodes that ended since the last report."""
+        if not self.ended:
+            return {}
+        returns, lengths = zip(*self.ended, strict=True)
+        self.ended = []
+        return {
+            "rollout/return_mean": float(np.mean(returns)),
+            "rollout/length_mean": float(np.mean(lengths)),
+            "rollout/episodes": float(len(returns)),
+        }
+
+
+class Collector:
+    """One vector step at a time: real transitions only, with the true last observations.
+
+    The environments have `SeededEpisodes` around them if `state` is to be loaded again.
+    """
+
+    def __init__(
+        self, envs: VectorEnv[Any, Any, Any], spec: ProblemSpec, buffer: ReplayBuffer, env_id: str
+    ) -> None:
+        self.envs, self.buffer, self.env_id = envs, buffer, env_id
+        self.num_envs = envs.num_envs
+        self.mode = AutoresetMode(envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
+        self._naming = naming_the_env(env_id)
+        self._scaler = ActionScaler(spec)
+        self._width = spec.obs_dim  # achieved goals come after what the policy sees
+        self._everyone = np.arange(self.num_envs)
+        self._rows = buffer.new_rows(self.num_envs)
+        self._resetting = np.zeros(self.num_envs, np.bool_)  # NEXT_STEP: this step is no transition
+        self._obs: Observations | None = None
+        self.episodes = Episodes(np.zeros(self.num_envs), np.zeros(self.num_envs, np.int64))
+        # of every running episode, to be able to make it again
+        self._numbers = [0] * self.num_envs
+        self._actions: list[list[NDArray[Any]]] = [[] for _ in range(self.num_envs)]
+
+    @property
+    def obs(self) -> Observations:
+        """What each environment shows now."""
+        if self._obs is None:
+            with self._naming:
+                self._obs = np.array(self.envs.reset()[0], np.float32)
+        return self._obs
+
+    def step(self, act: Act) -> int:
+        """Step every environment once; returns how many transitions that made."""
+        obs = self.obs[:, : self._width]
+        actions = act(obs)
+        env_actions = self._scaler.to_env(actions)
+        try:
+            with self._naming:
+                after, rewards, terminated, truncated, infos = self._step(env_actions)
+        except RunError as error:
+            raise CollectError(str(error)) from error.__cause__
+        ended = terminated | truncated
+        some_ended = bool(ended.any())
+        following = np.array(after, np.float32)
+        last = following
+        if some_ended and self.mode is AutoresetMode.SAME_STEP:
+            last = following.copy()
+            for index in np.flatnonzero(ended):
+                last[index] = infos["final_obs"][index]
+        rows, layout = self._rows, self.buffer.layout
+        rows[:, layout.obs] = obs
+        rows[:, layout.actions] = actions if actions.ndim == 2 else actions[:, None]
+        rows[:, layout.next_obs] = last[:, : self._width]
+        rows[:, layout.achieved] = last[:, self._width :]
+        rows[:, layout.reward] = rewards
+        rows[:, layout.termination] = terminated
+        rows[:, layout.truncation] = truncated > terminated
+        stepped = self._everyone
+        if self.mode is AutoresetMode.NEXT_STEP:
+            stepped = np.flatnonzero(~self._resetting)
+            rows = rows[stepped]
+        # a sum is finite only if every entry is, at a fifth of the cost of looking at each
+        if not math.isfinite(rows.sum()):
+            self._refuse_nonfinite(rows, stepped)
+        self.buffer.add_rows(rows, stepped)
+        self._remember(env_actions, rewards, stepped)
+        self._obs = following
+        if some_ended:
+            self._end_episodes(ended, stepped)
+        else:
+            self._resetting = ended
+        return len(stepped)
+
+    def _step(self, actions: NDArray[Any]) -> Any:
+        if not isinstance(self.envs, AsyncVectorEnv):
+            return self.envs.step(actions)
+        try:
+            self.envs.step_async(actions)
+            waiting = list(self.envs.parent_pipes)
+            while waiting and not self._dead():
+                waiting = [pipe for pipe in waiting if not pipe.poll(1.0 / len(waiting))]
+            if not waiting:
+                return self.envs.step_wait()
+        except (EOFError, ConnectionError):  # it died in the middle of an answer
+            for process in self.envs.processes:
+                process.join(0.5)
+        dead = self._dead()
+        code = self.envs.processes[dead[0]].exitcode if dead else "no exit code"
+        which = dead[0] if dead else "?"
+        raise RunError(f"{self.env_id}: the process of environment {which} died ({code})")
+
+    def _dead(self) -> list[int]:
+        assert isinstance(self.envs, AsyncVectorEnv)
+        return [index for index, p in enumerate(self.envs.processes) if not p.is_alive()]
+
+    def _remember(self, actions: NDArray[Any], rewards: Any, stepped: NDArray[np.int64]) -> None:
+        if stepped is self._everyone:
+            self.episodes.returns += rewards
+            self.episodes.lengths += 1
+        else:
+            self.episodes.returns[stepped] += rewards[stepped]
+            self.episodes.lengths[stepped] += 1
+        for index in stepped.tolist():
+            self._actions[index].append(actions[index])
+
+    def _end_episodes(self, ended: NDArray[np.bool_], stepped: NDArray[np.int64]) -> None:
+        over = stepped[ended[stepped]]
+        self.episodes.end(over)
+        for index in over.tolist():
+            self._actions[index] = []
+            self._numbers[index] += 1
+        self._resetting = ended
+        if self.mode is AutoresetMode.DISABLED:
+            with self._naming:
+                first, _ = self.envs.reset(options={"reset_mask": ended})
+            self._obs = np.array(first, np.float32)
+
+    def _refuse_nonfinite(self, rows: Rows, stepped: NDArray[np.int64]) -> None:
+        layout = self.buffer.layout
+        for name, columns in (
+            ("observation", slice(layout.next_obs.start, layout.next_obs.stop)),
+            ("reward", slice(layout.reward, layout.reward + 1)),
+            ("policy's action", layout.actions),
+            ("achieved goal", layout.achieved),
+        ):
+            bad = ~np.isfinite(rows[:, columns]).all(1)
+            if bad.any():
+                row = int(bad.argmax())
+                value = rows[row, columns][~np.isfinite(rows[row, columns])][0]
+                episode_step = int(self.episodes.lengths[stepped[row]]) + 1
+                raise CollectError(
+                    f"{self.env_id}: the {name} is {value} at step {episode_step} of an episode "
+                    f"(environment {stepped[row]} of {self.num_envs}); nothing of it was stored"
+                )
+
+    def close(self) -> None:
+        if not isinstance(self.envs, AsyncVectorEnv):
+            self.envs.close()
+        elif not self.envs.closed:
+            # gymnasium would first wait for an answer, which a dead process never gives
+            self.envs._state = AsyncState.DEFAULT
+            self.envs.close(terminate=True)
+
+    # -- checkpoints --------------------------------------------------------------------------
+
+    def state(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+        """Where every environment is: tensors and plain values."""
+        tensors = {}
+        if self._obs is not None:
+            tensors["envs.obs"] = torch.from_numpy(self._obs.copy())
+        for index, actions in enumerate(self._actions):
+            if actions:
+                tensors[f"envs.{index}.actions"] = torch.from_numpy(np.stack(actions))
+        episodes = self.episodes
+        values = {
+            "episodes": list(self._numbers),
+            "returns": episodes.returns.tolist(),
+            "lengths": episodes.lengths.tolist(),
+            "ended": [list(pair) for pair in episodes.ended],
+        }
+        return tensors, values
+
+    def load_state(self, tensors: dict[str, torch.Tensor], values: dict[str, Any]) -> None:
+        """Make the running episodes again; one that comes out differently is begun anew."""
+        ended = [(float(total), int(length)) for total, length in values["ended"]]
+        self.episodes = Episodes(
+            np.array(values["returns"], np.float64), np.array(values["lengths"], np.int64), ended
+        )
+        self._numbers = list(values["episodes"])
+        for index in range(self.num_envs):
+            saved = tensors.get(f"envs.{index}.actions")
+            self._actions[index] = [] if saved is None else list(saved.numpy().copy())
+        if "envs.obs" not in tensors:
+            return
+        expected = tensors["envs.obs"].numpy().copy()
+        snapshots = [
+            {"episode": number, "actions": actions}
+            for number, actions in zip(self._numbers, self._actions, strict=True)
+        ]
+        with self._naming:
+            self.envs.reset()
+            found = np.array(self._call("restore", snapshots), np.float32)
+            differs = (found != expected).any(1)
+            self._obs = found
+            if differs.any():
+                self._begin_anew(differs)
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        envs: Any = self.envs  # only those of gymnasium's own making have `call`
+        return envs.call(name, *arguments)
+
+    def _begin_anew(self, which: NDArray[np.bool_]) -> None:
+        assert self._obs is not None
+        log.warning(
+            "%s does not come out the same from the same seed and actions: %d of %d running episodes "
+            "start anew, so this run is not the one that was interrupted",
+            self.env_id, which.sum(), self.num_envs,
+        )  # fmt: skip
+        first = self._call("restart", which.tolist())
+        for index in np.flatnonzero(which):
+            self._obs[index] = first[index]
+            self._actions[index] = []
+            self._numbers[index] += 1
+            self.episodes.returns[index] = 0
+            self.episodes.lengths[index] = 0
+            self.buffer.begin_episode(int(index))

@@ -1,0 +1,196 @@
+"""Experience that the learner makes itself: collect, then learn from the replay, in turns."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rl_training.algorithms.base import Algorithm, TrainingState
+from rl_training.data.replay.hindsight import HERReplayBuffer, RewardFunction
+from rl_training.data.replay.prioritized import PrioritizedReplayBuffer
+from rl_training.data.replay_buffer import ReplayBuffer
+from rl_training.data.replay_config import ReplayConfig
+from rl_training.data.transitions.batch import Batch
+from rl_training.runtime.experience.collector import Collector, Observations
+from rl_training.runtime.experience.offline import Collected
+from rl_training.runtime.trainer import TrainerState
+from rl_training.spec import ProblemSpec
+
+log = logging.getLogger("rl_training")
+
+
+def build_buffer(
+    options: ReplayConfig,
+    spec: ProblemSpec,
+    *,
+    num_envs: int,
+    gamma: float,
+    compute_reward: RewardFunction | None = None,
+) -> ReplayBuffer:
+    """What the options ask for; a replay with goals is only to be read without `compute_reward`."""
+    if options.her:
+        return HERReplayBuffer(
+            options.buffer_capacity,
+            spec.obs_dim,
+            spec.action_width,
+            goal_dim=spec.goal_dim,
+            compute_reward=compute_reward,
+            her_ratio=options.her_ratio if compute_reward is not None else 0.0,
+            goal_selection_strategy=options.goal_selection_strategy,
+            discrete=spec.action_kind == "discrete",
+            num_envs=num_envs,
+        )
+    shape: dict[str, Any] = {
+        "capacity": options.buffer_capacity,
+        "obs_dim": spec.obs_dim,
+        "action_width": spec.action_width,
+        "discrete": spec.action_kind == "discrete",
+        "num_envs": num_envs,
+        "n_step": options.n_step,
+        "gamma": gamma,
+    }
+    if not options.prioritized:
+        return ReplayBuffer(**shape)
+    return PrioritizedReplayBuffer(
+        **shape, exponent=options.priority_exponent, correction=options.priority_correction
+    )
+
+
+class Online:
+    """Every `train_frequency` environment steps, `gradient_updates_per_step` updates.
+
+    Steps are counted one by one however many environments step at once, so the ratio of updates to
+    data does not depend on `num_envs`. All that is between two ticks is in `state_dict`.
+    """
+
+    def __init__(
+        self,
+        collector: Collector,
+        algorithm: Algorithm[Any],
+        options: ReplayConfig,
+        *,
+        total_steps: int,
+        data_seed: int,
+        exploration_seed: int,
+    ) -> None:
+        self.collector, self.buffer = collector, collector.buffer
+        self.algorithm, self.options = algorithm, options
+        self.total_steps = total_steps  # the run's first total: a longer resume bends no schedule
+        self.env_steps = 0
+        self.updates_due = 0
+        self._updates_from = options.learning_starts  # environment steps
+        self._generator = torch.Generator()
+        self._generator.manual_seed(data_seed)
+        self._rng = np.random.default_rng(exploration_seed)
+
+    @property
+    def phase(self) -> str:
+        return "online"
+
+    def __next__(self) -> Batch | Collected:
+        if self.updates_due:
+            return self._batch()
+        before = self.env_steps
+        self.env_steps += self.collector.step(self._act)
+        starts, every = self._updates_from, self.options.train_frequency
+        rounds = max(0, self.env_steps - starts) // every - max(0, before - starts) // every
+        self.updates_due = rounds * self.options.gradient_updates_per_step
+        self.algorithm.after_collecting(before, self.env_steps)
+        return Collected(self.env_steps - before)
+
+    def _batch(self) -> Batch:
+        """One update's rows, or all of a round's where the algorithm takes them together."""
+        updates = self._updates_per_batch()
+        self.updates_due -= updates
+        if isinstance(self.buffer, PrioritizedReplayBuffer):
+            start = self.options.priority_correction
+            self.buffer.correction = start + (1 - start) * self._progress()
+        return self.buffer.sample(
+            updates * self.algorithm.config.batch_size,
+            generator=self._generator,
+            device=self.algorithm.device,
+        )
+
+    def _updates_per_batch(self) -> int:
+        return self.options.gradient_updates_per_step if self.algorithm.joint_updates else 1
+
+    def _progress(self) -> float:
+        return min(1.0, self.env_steps / self.total_steps)
+
+    def _act(self, obs: Observations) -> NDArray[Any]:
+        """Uniform until `learning_starts`, counted in single steps, then the policy explores."""
+        random = min(max(self.options.learning_starts - self.env_steps, 0), len(obs))
+        if random == 0:
+            return self.algorithm.explore(obs, self._rng, self._progress())
+        uniform = self._uniform(random)
+        if random == len(obs):
+            return uniform
+        rest = self.algorithm.explore(obs[random:], self._rng, self._progress())
+        return np.concatenate([uniform, rest])
+
+    def _uniform(self, count: int) -> NDArray[Any]:
+        spec = self.algorithm.spec
+        if spec.action_kind == "discrete":
+            return self._rng.integers(spec.action_dim, size=count)
+        return 2 * self._rng.random((count, spec.action_dim), np.float32) - 1
+
+    def feedback(self, batch: Batch, errors: Tensor) -> None:
+        """What an update found out about the rows of a batch."""
+        if isinstance(self.buffer, PrioritizedReplayBuffer):
+            assert batch.indices is not None
+            self.buffer.update_priorities(batch.indices, errors)
+
+    def clock(self, state: TrainerState) -> tuple[int, int]:
+        return self.env_steps, 0
+
+    def report(self) -> dict[str, float]:
+        """What happened since the last row of metrics."""
+        return {**self.collector.episodes.report(), "rollout/buffer_size": float(len(self.buffer))}
+
+    def close(self) -> None:
+        self.collector.close()
+
+    def _begin_empty(self) -> None:
+        self.updates_due = 0
+        self._updates_from = self.env_steps + self.options.learning_starts
+        log.warning(
+            "the replay of this checkpoint is gone, as only a run's newest keeps it: %d steps are "
+            "collected before learning goes on",
+            self.options.learning_starts,
+        )
+
+    def state_dict(self) -> TrainingState:
+        tensors, episodes = self.collector.state()
+        replay = {f"replay.{key}": value for key, value in self.buffer.state_dict().items()}
+        values = {
+            "env_steps": self.env_steps,
+            "updates_due": self.updates_due,
+            "updates_from": self._updates_from,
+            "total_steps": self.total_steps,
+            "exploration": self._rng.bit_generator.state,
+            "envs": episodes,
+        }
+        data = {"rng.data": self._generator.get_state()}
+        return TrainingState({**data, **tensors, **replay}, values)
+
+    def load_state_dict(self, state: TrainingState) -> None:
+        replay = {
+            key.removeprefix("replay."): value
+            for key, value in state.tensors.items()
+            if key.startswith("replay.")
+        }
+        values = state.values
+        self.env_steps, self.updates_due = values["env_steps"], values["updates_due"]
+        self._updates_from, self.total_steps = values["updates_from"], values["total_steps"]
+        if replay:
+            self.buffer.load_state_dict(replay)
+        else:
+            self._begin_empty()
+        self._rng.bit_generator.state = values["exploration"]
+        self._generator.set_state(state.tensors["rng.data"])
+        self.collector.load_state(state.tensors, values["envs"])

@@ -1,0 +1,283 @@
+"""From the `dataset` group of options to the transitions that a learner sees."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rl_training.algorithms.registry import AlgorithmSpec, list_algorithm_specs
+from rl_training.config import ConfigError, DatasetError, EnvError, Problem
+from rl_training.data.checks.action_checks import looks_normalised
+from rl_training.data.dataset_config import DatasetChoice, DatasetConfig
+from rl_training.data.dataset_loaders import load_transition_dataset
+from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.data.offline_mixers import mix_transition_datasets
+from rl_training.data.transitions.normalizer import ObservationNormalizer
+from rl_training.envs.errors import naming_the_env
+from rl_training.envs.factory import make_env
+from rl_training.envs.goals import without_goals
+from rl_training.envs.spaces import infer_env_spaces
+from rl_training.runtime.config.train_config import TrainConfig
+from rl_training.runtime.seeding import stream_seed
+from rl_training.spec import ProblemSpec
+
+log = logging.getLogger("rl_training")
+
+
+@dataclass(frozen=True)
+class PreparedDataset:
+    """A dataset before and after it was made ready to learn from."""
+
+    raw: TransitionDataset  # environment units, rewards transformed
+    learning: TransitionDataset  # actions in [-1, 1], observations normalised
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What there is to learn from, and what must travel with the policy."""
+
+    spec: ProblemSpec
+    dataset: PreparedDataset | None = None  # none for a learner that collects all of its data
+    normalizer: ObservationNormalizer | None = None
+    reward_scale: float = 1.0  # of the return-range normalisation; 1 without it
+
+    @property
+    def source(self) -> dict[str, str]:
+        """Which dataset it was, for a checkpoint."""
+        if self.dataset is None:
+            return {}
+        raw = self.dataset.raw
+        return {"source": raw.source, "sha256": raw.sha256}
+
+
+def build_offline_dataset(
+    config: TrainConfig, dataset: TransitionDataset | None = None
+) -> TransitionDataset:
+    """Load what the configuration names, or take the caller's own, and apply `top_fraction`."""
+    options = config.groups.dataset
+    if dataset is None:
+        if options.dataset_mix is not None:
+            parts = [_load(config, part) for part in options.dataset_mix]
+            weights = [part.weight for part in options.dataset_mix]
+            dataset = mix_transition_datasets(parts, weights)
+        else:
+            dataset = _load(config, options)
+    for note in dataset.notes:
+        log.info("%s: %s", dataset.source, note)
+    if options.top_fraction is not None:
+        before = len(dataset.episode_returns)
+        dataset = dataset.top_episodes(options.top_fraction)
+        log.info("top_fraction: kept %d of %d episodes", len(dataset.episode_returns), before)
+    return dataset
+
+
+def _load(config: TrainConfig, choice: DatasetChoice) -> TransitionDataset:
+    if choice.dataset_kind is None:
+        place = ("algo_kwargs", "dataset_kind")
+        message = (
+            "is required (builtin, npz, pt, hdf5, minari or random), or pass dataset= to learn"
+        )
+        raise ConfigError([Problem(place, message)])
+    keys = choice.chosen_keys()
+    if choice.dataset_kind == "random":
+        return _collect_random(config, keys)
+    if not config.groups.dataset.dataset_in_memory and choice.dataset_kind != "builtin":
+        keys["dataset_in_memory"] = False  # of a mixture, all parts
+    named = {"dataset_download": "download", "dataset_in_memory": "in_memory"}
+    arguments = {named.get(key, key): value for key, value in keys.items()}
+    return load_transition_dataset(choice.dataset_kind, **arguments)
+
+
+def _collect_random(config: TrainConfig, keys: dict[str, Any]) -> TransitionDataset:
+    assert config.env_id is not None
+    env = without_goals(make_env(config.env_id, config.env_kwargs))
+    try:
+        with naming_the_env(config.env_id):
+            return load_transition_dataset(
+                "random",
+                env=env,
+                **{"dataset_seed": stream_seed(config.seed, "dataset") % 2**31, **keys},
+            )
+    finally:
+        env.close()
+
+
+def prepare(
+    config: TrainConfig,
+    dataset: TransitionDataset,
+    *,
+    spec: ProblemSpec | None = None,
+    normalizer: ObservationNormalizer | None = None,
+    reward_scale: float | None = None,
+) -> TrainingData:
+    """Check data, problem and algorithm against each other; scale and normalise.
+
+    What a checkpoint carried (`spec`, `normalizer`, `reward_scale`) is used instead of measured.
+    """
+    options = config.groups.dataset
+    resumed = spec is not None
+    if spec is None:
+        spec = infer_env_spaces(config.env_id, config.env_kwargs) if config.env_id else None
+    check_action_kind(config.spec, spec, dataset, config.env_id)
+    if spec is None:
+        spec = spec_from_data(dataset, options)
+    _check_widths(dataset, spec, config.env_id)
+    _check_bounds(dataset, spec, options)
+
+    algorithm = config.spec.algorithm
+    if algorithm.needs_next_actions(config.groups.algorithm):
+        dataset = dataset.with_valid_next_actions()
+    if reward_scale is None:
+        wanted = _choice(options.normalize_rewards, algorithm.normalizes_rewards)
+        reward_scale = dataset.return_range_scale() if wanted else 1.0
+    raw = dataset.with_reward_transform(scale=reward_scale).with_reward_transform(
+        scale=options.reward_scale,
+        shift=options.reward_shift,
+        clip_min=options.reward_clip_min,
+        clip_max=options.reward_clip_max,
+    )
+    learning = raw
+    if spec.action_kind == "continuous":
+        learning = raw.with_action_scaling(spec.action_low, spec.action_high)
+    if options.clip_actions:
+        learning = learning.with_action_clipping()
+    wanted = _choice(options.normalize_observations, algorithm.normalizes_observations)
+    if wanted and normalizer is None and not resumed:
+        normalizer = ObservationNormalizer(*dataset.observation_statistics())
+    if normalizer is not None:
+        learning = learning.with_observation_normalization(normalizer.mean, normalizer.std)
+    if algorithm.needs_returns(config.groups.algorithm):
+        learning = learning.with_returns(getattr(config.groups.algorithm, "gamma", 1.0))
+    return TrainingData(spec, PreparedDataset(raw, learning), normalizer, reward_scale)
+
+
+def prepare_online(config: TrainConfig, spec: ProblemSpec | None = None) -> TrainingData:
+    """The problem as its environment states it, for a learner that collects all of its data."""
+    assert config.env_id is not None
+    found = infer_env_spaces(config.env_id, config.env_kwargs)
+    if spec is not None and not found.fits(spec):
+        raise EnvError(f"{config.env_id} ({found}) does not fit the policy ({spec})")
+    check_action_kind(config.spec, found, None, config.env_id)
+    return TrainingData(found if spec is None else spec)
+
+
+def _choice(given: bool | None, papers: bool) -> bool:
+    return papers if given is None else given
+
+
+def spec_from_data(dataset: TransitionDataset, options: DatasetConfig) -> ProblemSpec:
+    """Without an environment the log itself says what the problem is."""
+    if dataset.discrete:
+        log.info("no environment: %d actions, as many as the data has", dataset.num_actions)
+        return ProblemSpec(dataset.obs_dim, "discrete", int(dataset.num_actions or 0))
+    width = dataset.action_width
+    measured_low, measured_high = _action_range(dataset)
+    low = _bound(options.action_low, measured_low, "action_low", width)
+    high = _bound(options.action_high, measured_high, "action_high", width)
+    if np.any(low > high):
+        raise ConfigError([Problem(("algo_kwargs", "action_low"), "is above action_high")])
+    origin = "action_low / action_high" if options.action_low is not None else "the data's range"
+    log.info(
+        "no environment: action bounds from %s: low %s, high %s", origin, _short(low), _short(high)
+    )
+    return ProblemSpec(
+        dataset.obs_dim, "continuous", width, tuple(map(float, low)), tuple(map(float, high))
+    )
+
+
+def check_action_kind(
+    algorithm: AlgorithmSpec,
+    spec: ProblemSpec | None,
+    dataset: TransitionDataset | None,
+    env_id: str | None,
+) -> None:
+    """Algorithm, environment and data must agree on what an action is."""
+    kind, whose = "", ""
+    if dataset is not None:
+        kind, whose = dataset.action_kind, f"the actions of {dataset.source}"
+    if spec is not None:
+        kind, whose = spec.action_kind, f"the actions of {env_id}"
+    if kind not in algorithm.action_kinds:
+        others = [s.name for s in list_algorithm_specs() if kind in s.action_kinds]
+        hint = f"; algorithms for them: {', '.join(others)}" if others else ""
+        supported = " or ".join(algorithm.action_kinds)
+        raise EnvError(f"{algorithm.name} needs {supported} actions, but {whose} are {kind}{hint}")
+    if dataset is not None and kind != dataset.action_kind:
+        raise DatasetError(
+            f"the actions of {dataset.source} are {dataset.action_kind}, but those of {env_id} "
+            f"are {kind}"
+        )
+
+
+def _check_widths(dataset: TransitionDataset, spec: ProblemSpec, env_id: str | None) -> None:
+    place = env_id or "the policy"
+    for what, found, wanted in (
+        ("observations", dataset.obs_dim, spec.obs_dim),
+        ("actions", dataset.action_width, spec.action_width),
+    ):
+        if found != wanted:
+            raise DatasetError(
+                f"{dataset.source} has {what} of width {found}, but {place} has {wanted}"
+            )
+
+
+def _check_bounds(dataset: TransitionDataset, spec: ProblemSpec, options: DatasetConfig) -> None:
+    if spec.action_kind == "discrete":
+        _check_choices(dataset, spec)
+        return
+    low, high = np.array(spec.action_low), np.array(spec.action_high)
+    if options.clip_actions:
+        return
+    slack = 1e-4 * (high - low) + 1e-6  # rounding of a log is not a wrong unit
+    measured_low, measured_high = _action_range(dataset)
+    if np.all(measured_low >= low - slack) and np.all(measured_high <= high + slack):
+        if looks_normalised(measured_low, measured_high, low, high):
+            log.warning(
+                "the actions of %s fill [-1, 1], but the bounds are %s .. %s: if the log is "
+                "normalised, rescale it with `rl-training data convert --scale-actions`",
+                dataset.source, _short(low), _short(high),
+            )  # fmt: skip
+        return
+    actions = dataset.actions.numpy()
+    outside = np.any((actions < low - slack) | (actions > high + slack), axis=1)
+    row = int(outside.argmax())
+    raise DatasetError(
+        f"{dataset.source}: actions of {int(outside.sum())} rows lie outside the bounds "
+        f"{_short(low)} .. {_short(high)}, first row {row}: {_short(actions[row])}; "
+        "set clip_actions: true to clip them, or rescale the log (rl-training data convert --scale-actions)"
+    )
+
+
+def _check_choices(dataset: TransitionDataset, spec: ProblemSpec) -> None:
+    largest = int(dataset.actions.max())
+    if largest >= spec.action_dim:
+        row = int((dataset.actions >= spec.action_dim).nonzero()[0])
+        raise DatasetError(
+            f"{dataset.source}: action {largest} is not one of {spec.action_dim} choices, which "
+            f"count from 0; first row {row}"
+        )
+
+
+def _action_range(dataset: TransitionDataset) -> tuple[Any, Any]:
+    actions = dataset.actions
+    return actions.amin(0).numpy().astype(float), actions.amax(0).numpy().astype(float)
+
+
+def _bound(given: Any, measured: Any, key: str, width: int) -> Any:
+    if given is None:
+        return measured
+    values = np.asarray(given, dtype=float)
+    if values.ndim == 0:
+        values = np.broadcast_to(values, (width,))
+    if values.shape != (width,):
+        message = f"has {len(values)} entries, but actions have {width}"
+        raise ConfigError([Problem(("algo_kwargs", key), message)])
+    return values
+
+
+def _short(values: Any) -> str:
+    shown = ", ".join(f"{value:.4g}" for value in values[:4])
+    return f"[{shown}, ...]" if len(values) > 4 else f"[{shown}]"
