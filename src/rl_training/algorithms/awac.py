@@ -101,7 +101,6 @@ def actor_loss(nets: AWACAlgorithm, batch: Batch, noise: Noise, config: AWACConf
 @register("awac", regimes=("offline", "offline_to_online"), action_kinds=("continuous", "discrete"))
 class AWACAlgorithm(Algorithm[AWACConfig]):
     losses = {"critic": critic_loss, "actor": actor_loss}
-    repeatable = True
     replay = replay_options(learning_starts=0)
     bridge = bridge_options(offline_batch_ratio=None)
     normalizes_observations = True

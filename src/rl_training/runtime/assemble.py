@@ -15,6 +15,7 @@ from rl_training.algorithms.registry import get_algorithm_spec
 from rl_training.config import CheckpointError, ConfigError, Problem
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.transitions.normalizer import ObservationNormalizer
+from rl_training.engine import CapturedEngine, EagerEngine
 from rl_training.envs.factory import make_vector_env
 from rl_training.runs.layout import (
     check_output_dir,
@@ -40,7 +41,6 @@ from rl_training.runtime.prepare import (
 )
 from rl_training.runtime.run import Run
 from rl_training.runtime.seeding import stream_seed
-from rl_training.runtime.steppers import build_stepper
 from rl_training.runtime.trainer import TrainerState
 from rl_training.spec import ProblemSpec
 
@@ -178,7 +178,8 @@ def resumed_run(
 def _put_together(config: TrainConfig, data: TrainingData, callbacks: Iterable[Callback]) -> Run:
     policy = build_policy(config, data.spec, data.normalizer)
     algorithm = policy.algorithm
-    algorithm.stepper = build_stepper(config.groups.controls.stepper)
+    eager = config.groups.controls.stepper == "eager"
+    algorithm.engine = EagerEngine() if eager else CapturedEngine()
     experience = _experience(config, data, algorithm)
     state = TrainerState(algorithm, phase=experience.phase)
     return Run(config, data, algorithm, policy, experience, state, tuple(callbacks))

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rl_training.algorithms.stepping import Terms
 from rl_training.data.transitions.batch import Batch
+from rl_training.engine import Terms
 from rl_training.runtime.callbacks import Callback, CallbackList
 from rl_training.runtime.experience.offline import Collected, Experience
 from rl_training.runtime.loop.timing import Spans

@@ -11,7 +11,7 @@ from torch import Tensor
 from rl_training.algorithms.base import TrainingState
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.transitions.batch import Batch
-from rl_training.data.transitions.spare_batches import SpareBatches
+from rl_training.data.transitions.batch_memory import BatchMemory
 
 if TYPE_CHECKING:
     from rl_training.runtime.trainer import TrainerState
@@ -69,11 +69,11 @@ class Offline:
         self.device = device
         self.generator = torch.Generator()
         self.generator.manual_seed(seed)
-        self._spare = SpareBatches(dataset.layout)
+        self._memory = BatchMemory(dataset.layout)
 
     def __next__(self) -> Batch:
         return self.dataset.sample(
-            self.batch_size, generator=self.generator, device=self.device, spare=self._spare
+            self.batch_size, generator=self.generator, device=self.device, memory=self._memory
         )
 
     def clock(self, state: TrainerState) -> tuple[int, int]:

@@ -16,6 +16,7 @@ from rl_training.data.replay.prioritized import PrioritizedReplayBuffer
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.replay_config import ReplayConfig
 from rl_training.data.transitions.batch import Batch
+from rl_training.data.transitions.batch_memory import BatchMemory
 from rl_training.runtime.experience.collector import Collector, Observations
 from rl_training.runtime.experience.offline import Collected
 from rl_training.runtime.trainer import TrainerState
@@ -87,6 +88,7 @@ class Online:
         self._generator = torch.Generator()
         self._generator.manual_seed(data_seed)
         self._rng = np.random.default_rng(exploration_seed)
+        self._memory = BatchMemory(self.buffer.layout)
 
     @property
     def phase(self) -> str:
@@ -114,6 +116,7 @@ class Online:
             updates * self.algorithm.config.batch_size,
             generator=self._generator,
             device=self.algorithm.device,
+            memory=self._memory,
         )
 
     def _updates_per_batch(self) -> int:
