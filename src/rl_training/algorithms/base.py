@@ -36,7 +36,7 @@ from rl_training.algorithms.stepping import (
     TermsFunction,
 )
 from rl_training.config import CheckpointError, ConfigError, Options, Problem, option
-from rl_training.data.offline_to_online_config import BridgeConfig
+from rl_training.data.offline_to_online_config import OfflineToOnlineConfig
 from rl_training.data.replay_config import ReplayConfig
 from rl_training.data.transitions.batch import Batch
 from rl_training.models.actors import Actor
@@ -113,7 +113,9 @@ class Algorithm(nn.Module, Generic[ConfigT]):
     schedules: ClassVar[dict[str, str]] = {}  # learning-rate decay by network
     continuous_options: ClassVar[frozenset[str]] = frozenset()  # not read with discrete actions
     replay: ClassVar[type[ReplayConfig]] = ReplayConfig  # its own defaults: replay_options(...)
-    bridge: ClassVar[type[BridgeConfig]] = BridgeConfig  # likewise: bridge_options(...)
+    bridge: ClassVar[type[OfflineToOnlineConfig]] = (
+        OfflineToOnlineConfig  # likewise: bridge_options(...)
+    )
     joint_updates: ClassVar[bool] = False  # one batch holds the rows of a whole round of updates
     follows_progress: ClassVar[bool] = False  # its losses read `online_progress`
     # Its losses read tensors that stay where they are, the config and nothing else, so that their

@@ -11,15 +11,16 @@ from typing import Any
 
 from rl_training.algorithms.registry import list_algorithm_specs
 from rl_training.config import ConfigError, Problem
-from rl_training.runtime.callbacks import Callback, CallbackList
-from rl_training.runtime.commands import evaluate_checkpoint, predict_checkpoint, resume, train
-from rl_training.runtime.config.train_config import TrainConfig
-from rl_training.runtime.controls import (
-    ControlsConfig,
+from rl_training.runtime.callbacks import (
+    Callback,
+    CallbackList,
     EarlyStoppingCallback,
     EarlyStoppingConfig,
-    build_control_callbacks,
 )
+from rl_training.runtime.commands import evaluate_checkpoint, predict_checkpoint, resume, train
+from rl_training.runtime.config.controls import ControlsConfig
+from rl_training.runtime.config.train_config import TrainConfig
+from rl_training.runtime.controls import build_control_callbacks
 from rl_training.runtime.prepare import build_offline_dataset
 from rl_training.runtime.trainer import TrainerState, TrainResult
 

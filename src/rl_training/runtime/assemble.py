@@ -8,29 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from gymnasium.vector import AutoresetMode
 
 from rl_training.algorithms.base import Algorithm, TrainingState
 from rl_training.algorithms.registry import get_algorithm_spec
 from rl_training.config import CheckpointError, ConfigError, Problem
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.transitions.normalizer import ObservationNormalizer
-from rl_training.envs.factory import make_vector_env
-from rl_training.runs.layout import (
-    check_output_dir,
-)
-from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.checkpoints.format import (
-    Checkpoint,
-    find_checkpoint,
-    read_checkpoint,
-)
+from rl_training.runs.layout import check_output_dir
+from rl_training.runtime.checkpoints.format import Checkpoint, find_checkpoint, read_checkpoint
 from rl_training.runtime.config.train_config import TrainConfig, without_removed_options
-from rl_training.runtime.experience.offline import Experience, Offline
-from rl_training.runtime.experience.offline_to_online import OfflineToOnline
-from rl_training.runtime.experience.online import Online, build_buffer
-from rl_training.runtime.experience.single_env_collector import collector_for
-from rl_training.runtime.goals import goal_reward
+from rl_training.runtime.experience.build import build_experience
+from rl_training.runtime.loop.callback import Callback
+from rl_training.runtime.loop.state import TrainerState
 from rl_training.runtime.policy import Policy
 from rl_training.runtime.prepare import (
     TrainingData,
@@ -41,7 +30,6 @@ from rl_training.runtime.prepare import (
 from rl_training.runtime.run import Run
 from rl_training.runtime.seeding import stream_seed
 from rl_training.runtime.steppers import build_stepper
-from rl_training.runtime.trainer import TrainerState
 from rl_training.spec import ProblemSpec
 
 log = logging.getLogger("rl_training")
@@ -167,11 +155,10 @@ def resumed_run(
     except BaseException:
         run.experience.close()
         raise
-    for key, value in manifest["progress"].items():
-        setattr(run.state, key, value)
+    run.state.load_progress(manifest["progress"])
     run.state.spans.load(manifest.get("seconds", {}))
     run.state.phase = run.experience.phase
-    run.state.updates_due = run.experience.updates_due
+    run.state.mid_step = run.experience.updates_due > 0
     return run
 
 
@@ -179,54 +166,9 @@ def _put_together(config: TrainConfig, data: TrainingData, callbacks: Iterable[C
     policy = build_policy(config, data.spec, data.normalizer)
     algorithm = policy.algorithm
     algorithm.stepper = build_stepper(config.groups.controls.stepper)
-    experience = _experience(config, data, algorithm)
+    experience = build_experience(config, data, algorithm)
     state = TrainerState(algorithm, phase=experience.phase)
     return Run(config, data, algorithm, policy, experience, state, tuple(callbacks))
-
-
-def _experience(config: TrainConfig, data: TrainingData, algorithm: Algorithm[Any]) -> Experience:
-    data_seed = stream_seed(config.seed, "data")
-    if config.regime == "offline":
-        assert data.dataset is not None
-        batch_size = config.groups.algorithm.batch_size
-        return Offline(data.dataset.learning, batch_size, seed=data_seed, device=algorithm.device)
-    assert config.env_id is not None
-    replay = config.groups.replay
-    gamma = getattr(config.groups.algorithm, "gamma", 1.0)  # without one nothing bootstraps
-    buffer = build_buffer(
-        replay,
-        data.spec,
-        num_envs=config.num_envs,
-        gamma=gamma,
-        compute_reward=goal_reward(config, data.spec),
-    )
-    envs = make_vector_env(
-        config.env_id,
-        config.num_envs,
-        config.env_kwargs,
-        asynchronous=replay.vector_env == "async",
-        autoreset_mode=AutoresetMode.SAME_STEP,
-        episode_seed=stream_seed(config.seed, "environment"),
-        copy=False,
-        goals=replay.her,
-    )
-    collector = collector_for(envs, data.spec, buffer, config.env_id)
-    common: dict[str, Any] = {
-        "total_steps": config.total_timesteps,
-        "data_seed": data_seed,
-        "exploration_seed": stream_seed(config.seed, "exploration"),
-    }
-    if data.dataset is None:
-        return Online(collector, algorithm, replay, **common)
-    return OfflineToOnline(
-        collector,
-        algorithm,
-        replay,
-        dataset=data.dataset.learning,
-        bridge=config.groups.bridge,
-        normalizer=data.normalizer,
-        **common,
-    )
 
 
 def open_checkpoint(

@@ -18,7 +18,7 @@ from rl_training.envs.goals import without_goals
 from rl_training.envs.rewards import RewardTransformConfig
 from rl_training.envs.spaces import ActionScaler, infer_env_spaces
 from rl_training.runtime.assemble import load_policy, open_checkpoint
-from rl_training.runtime.experience.online import build_buffer
+from rl_training.runtime.experience.build import build_buffer
 from rl_training.spec import ProblemSpec
 
 log = logging.getLogger("rl_training")

@@ -15,19 +15,19 @@ from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.envs.spaces import infer_env_spaces
 from rl_training.runs.layout import finished_step
 from rl_training.runtime.assemble import load_policy, new_run, open_checkpoint, resumed_run
-from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoints.format import Checkpoint, read_step, step_directories
 from rl_training.runtime.config.train_config import TrainConfig
-from rl_training.runtime.controls import BudgetCallback
 from rl_training.runtime.evaluation.evaluator import Evaluation, Evaluator
+from rl_training.runtime.loop import stop_reasons
+from rl_training.runtime.loop.budget import Budget
+from rl_training.runtime.loop.callback import Callback
 from rl_training.runtime.loop.logging import read_latest
+from rl_training.runtime.loop.state import TrainerState, TrainResult
 from rl_training.runtime.policy import Policy
 from rl_training.runtime.run import Run
 from rl_training.runtime.seeding import episode_seeds
-from rl_training.runtime.trainer import TrainerState, TrainResult
 
 log = logging.getLogger("rl_training")
-BUDGET_REASONS = ("total_timesteps", "max_updates", "max_epochs")
 # what an offline run was steered by, and ends with it
 OFFLINE_CONTROLS = (
     "regime", "max_updates", "max_epochs", "learning_rate_schedule", "warmup_steps", "early_stopping",
@@ -91,14 +91,14 @@ def open_run(
         # a larger total is a wish to go on: a smaller budget that has ended the run is lifted
         kwargs = {key: value for key, value in config.algo_kwargs.items() if key != reason}
         config = config.replace(total_timesteps=total_timesteps, algo_kwargs=kwargs)
-    if progress["should_stop"] and reason not in BUDGET_REASONS:
+    if progress["should_stop"] and stop_reasons.is_early(reason):
         if not ignore_stop and config.total_timesteps <= before:
             raise ConfigError(
                 f"{path} stopped at step {checkpoint.step} ({reason}); to go on, pass "
                 f"--ignore-stop, or --total-timesteps larger than {before}"
             )
-    elif _spent(config, progress) and _is_finished(checkpoint):
-        reason = reason or "total_timesteps"
+    elif _has_spent_budget(config, progress) and _is_finished(checkpoint):
+        reason = reason or stop_reasons.TOTAL_TIMESTEPS
         log.warning(
             "%s is complete at step %d (%s); pass a larger --total-timesteps to go on",
             path, checkpoint.step, reason,
@@ -106,7 +106,7 @@ def open_run(
         run_dir = checkpoint.run_dir or checkpoint.path
         return TrainResult(run_dir, checkpoint.path, _last_metrics(checkpoint), reason)
     run = resumed_run(checkpoint, config, callbacks=callbacks, dataset=dataset)
-    run.state.should_stop, run.state.stop_reason = False, None
+    run.state.clear_stop()
     return run
 
 
@@ -143,7 +143,7 @@ def open_online(
         env_id=env_id or config.env_id, total_timesteps=total_timesteps, algo_kwargs=kwargs
     )
     run = resumed_run(checkpoint, config, callbacks=callbacks, dataset=dataset)
-    run.state.should_stop, run.state.stop_reason = False, None
+    run.state.clear_stop()
     run.continues = False
     return run
 
@@ -157,12 +157,10 @@ def _is_finished(checkpoint: Checkpoint) -> bool:
     return not is_last or finished_step(checkpoint.run_dir) == checkpoint.step
 
 
-def _spent(config: TrainConfig, progress: dict[str, Any]) -> bool:
-    state = TrainerState(None)
-    for key in ("global_step", "update_count", "epoch"):
-        setattr(state, key, progress[key])
-    BudgetCallback(config.budget, config.groups.controls).on_train_start(state)
-    return state.should_stop
+def _has_spent_budget(config: TrainConfig, progress: dict[str, Any]) -> bool:
+    state = TrainerState(algorithm=None)
+    state.load_progress(progress)
+    return Budget.of(config.groups.controls, config.budget).spent(state) is not None
 
 
 def _last_metrics(checkpoint: Checkpoint) -> dict[str, float]:

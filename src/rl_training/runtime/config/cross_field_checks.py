@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from rl_training.algorithms.registry import list_algorithm_specs
 from rl_training.config import Problem
-from rl_training.data.offline_to_online_config import BridgeConfig
+from rl_training.data.offline_to_online_config import OfflineToOnlineConfig
 from rl_training.data.replay_config import ReplayConfig
 from rl_training.envs.factory import parse_env_kwargs
-from rl_training.runtime.controls import ControlsConfig, metric_key, schedule_problems
+from rl_training.runtime.config.controls import ControlsConfig, metric_key, schedule_problems
 
 if TYPE_CHECKING:
     from rl_training.runtime.config.train_config import Groups, TrainConfig
@@ -49,7 +49,7 @@ def _offline_problems(config: TrainConfig) -> list[Problem]:
         message = "offline training collects nothing; leave it at 1"
         problems.append(Problem(("num_envs",), message))
     for key in config.algo_kwargs:
-        if key in ReplayConfig.model_fields or key in BridgeConfig.model_fields:
+        if key in ReplayConfig.model_fields or key in OfflineToOnlineConfig.model_fields:
             message = "has no effect offline; to go on online, set regime: offline_to_online"
             problems.append(Problem(("algo_kwargs", key), message))
     return problems
@@ -70,7 +70,9 @@ def _collecting_problems(config: TrainConfig, groups: Groups) -> list[Problem]:
     if config.regime == "offline_to_online" and replay.n_step > 1:
         message = "logged data is learned from step by step; leave it at 1"
         problems.append(Problem(("algo_kwargs", "n_step"), message))
-    problems += [p.under("algo_kwargs") for p in _rollback_problems(config, groups.bridge)]
+    problems += [
+        p.under("algo_kwargs") for p in _rollback_problems(config, groups.offline_to_online)
+    ]
     if config.regime == "online" and groups.controls.max_epochs is not None:
         message = "counts passes over a dataset; online, set total_timesteps or max_updates"
         problems.append(Problem(("algo_kwargs", "max_epochs"), message))
@@ -80,14 +82,14 @@ def _collecting_problems(config: TrainConfig, groups: Groups) -> list[Problem]:
     return problems
 
 
-def _rollback_problems(config: TrainConfig, bridge: BridgeConfig) -> list[Problem]:
+def _rollback_problems(config: TrainConfig, options: OfflineToOnlineConfig) -> list[Problem]:
     """Without a score of an offline policy there is nothing that could fall."""
-    if bridge.rollback_on_drop is None:
+    if options.rollback_on_drop is None:
         return []
     lacking = []
     if config.eval_episodes == 0:
         lacking.append("needs evaluations, but eval_episodes is 0")
-    if bridge.offline_pretrain_updates == 0:
+    if options.offline_pretrain_updates == 0:
         lacking.append("needs an offline policy to compare with, but offline_pretrain_updates is 0")
     return [Problem(("rollback_on_drop",), message) for message in lacking]
 

@@ -13,11 +13,11 @@ from rl_training.algorithms.base import AlgorithmConfig
 from rl_training.algorithms.registry import AlgorithmSpec, Regime, get_algorithm_spec
 from rl_training.config import ConfigError, Options, Problem, option, unknown_key
 from rl_training.data.dataset_config import DatasetConfig
-from rl_training.data.offline_to_online_config import BridgeConfig
+from rl_training.data.offline_to_online_config import OfflineToOnlineConfig
 from rl_training.data.replay_config import ReplayConfig
 from rl_training.envs.factory import parse_env_kwargs
+from rl_training.runtime.config.controls import ControlsConfig
 from rl_training.runtime.config.cross_field_checks import cross_problems
-from rl_training.runtime.controls import ControlsConfig
 
 
 class Groups(NamedTuple):
@@ -27,7 +27,7 @@ class Groups(NamedTuple):
     dataset: DatasetConfig
     controls: ControlsConfig
     replay: ReplayConfig
-    bridge: BridgeConfig
+    offline_to_online: OfflineToOnlineConfig
 
 
 # as Stable-Baselines3 spells them
@@ -62,7 +62,7 @@ def group_classes(spec: AlgorithmSpec) -> dict[str, type[Options]]:
     if spec.regimes != ("offline",):
         groups["replay"] = spec.algorithm.replay
     if "offline_to_online" in spec.regimes:
-        groups["bridge"] = spec.algorithm.bridge
+        groups["offline_to_online"] = spec.algorithm.bridge
     return {**groups, "controls": ControlsConfig}
 
 
@@ -130,7 +130,7 @@ class TrainConfig(Options):
         """Where `global_step` ends: updates of pretraining count, too, but not towards the total."""
         if self.regime != "offline_to_online":
             return self.total_timesteps
-        return self.total_timesteps + self.groups.bridge.offline_pretrain_updates
+        return self.total_timesteps + self.groups.offline_to_online.offline_pretrain_updates
 
     def replace(self, **changes: Any) -> TrainConfig:
         """A copy with other values, checked like a new one."""
@@ -210,7 +210,7 @@ def _build_groups(values: Mapping[str, Any]) -> tuple[Any, list[Problem]]:
     built: dict[str, Any] = {
         "dataset": DatasetConfig(),
         "replay": ReplayConfig(),
-        "bridge": BridgeConfig(),
+        "offline_to_online": OfflineToOnlineConfig(),
     }
     for name, cls in classes.items():
         own = {key: value for key, value in given.items() if key in cls.model_fields}
@@ -228,6 +228,6 @@ def _not_an_option(key: str, spec: AlgorithmSpec, known: set[str]) -> str:
         return f"is for datasets, but {spec.name} collects its own data"
     if key in ReplayConfig.model_fields:
         return f"is for collecting, but {spec.name} trains on logged data alone"
-    if key in BridgeConfig.model_fields:
+    if key in OfflineToOnlineConfig.model_fields:
         return f"is for going on online from logged data, but {spec.name} trains {spec.regimes[0]}"
     return unknown_key(key, known | set(TrainConfig.model_fields))
