@@ -26,8 +26,8 @@ from rl_training.runtime.program import Program
 from rl_training.runtime.recording import Recorder, UnrepeatableError
 from rl_training.runtime.replay import ReplayStepper
 from rl_training.spec import ProblemSpec
-from tests.algorithms.test_contract import SPECS, batch_of, make
-from tests.conftest import make_fields
+from tests.support.algorithms import SPECS, batch_of, make
+from tests.support.data import make_fields
 from tests.test_stepper import SPEC, make_batch, tensors_after
 
 KINDS = [(spec.name, kind) for spec in list_algorithm_specs() for kind in spec.action_kinds]
