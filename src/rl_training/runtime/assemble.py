@@ -1,4 +1,4 @@
-"""The only place that knows all parts: it puts a run together, new or resumed."""
+"""Assembly of a run from its parts, new or resumed, and of the policy of a checkpoint."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def build_algorithm(config: TrainConfig, spec: ProblemSpec) -> Algorithm[Any]:
 
 
 def load_policy(checkpoint: Checkpoint, config: TrainConfig) -> Policy:
-    """The policy of a checkpoint, without data or environment, on any machine."""
+    """Load the policy of a checkpoint, without data or environment, on any machine."""
     spec = ProblemSpec.from_dict(checkpoint.manifest["spec"])
     policy = build_policy(config.replace(device="cpu"), spec, _saved_normalizer(checkpoint))
     policy.algorithm.load_networks(checkpoint.tensors)
@@ -68,7 +68,7 @@ def load_policy(checkpoint: Checkpoint, config: TrainConfig) -> Policy:
 def build_policy(
     config: TrainConfig, spec: ProblemSpec, normalizer: ObservationNormalizer | None
 ) -> Policy:
-    """A policy with its initial weights."""
+    """Build a policy with its initial weights."""
     seed = stream_seed(config.seed, "evaluation")
     return Policy(build_algorithm(config, spec), normalizer, seed=seed)
 
@@ -96,7 +96,7 @@ def new_run(
     callbacks: Iterable[Callback] = (),
     dataset: TransitionDataset | None = None,
 ) -> Run:
-    """Check everything that a run needs and build it; nothing is written yet."""
+    """Check everything that a run needs and build the run; nothing is written yet."""
     check_output_dir(config.output_dir)
     config = config.with_absolute_paths()
     _refuse_dataset(config, dataset)
@@ -107,9 +107,9 @@ def new_run(
             starts, config.total_timesteps,
         )  # fmt: skip
     if config.regime == "online":
-        return _put_together(config, prepare_online(config), callbacks)
+        return _assemble(config, prepare_online(config), callbacks)
     data = prepare(config, build_offline_dataset(config, dataset))
-    return _put_together(config, data, callbacks)
+    return _assemble(config, data, callbacks)
 
 
 def _refuse_dataset(config: TrainConfig, dataset: TransitionDataset | None) -> None:
@@ -124,7 +124,7 @@ def resumed_run(
     callbacks: Iterable[Callback] = (),
     dataset: TransitionDataset | None = None,
 ) -> Run:
-    """A run in exactly the state of a checkpoint."""
+    """Build a run in exactly the state of a checkpoint."""
     manifest = checkpoint.manifest
     spec = ProblemSpec.from_dict(manifest["spec"])
     _refuse_dataset(config, dataset)
@@ -143,7 +143,7 @@ def resumed_run(
             f"{checkpoint.path} was trained on other data than {data.source['source']} is now, "
             "so the run cannot go on as the same run"
         )
-    run = _put_together(config, data, callbacks)
+    run = _assemble(config, data, callbacks)
     run.checkpoint = checkpoint
     tensors = checkpoint.tensors
     try:
@@ -162,7 +162,7 @@ def resumed_run(
     return run
 
 
-def _put_together(config: TrainConfig, data: TrainingData, callbacks: Iterable[Callback]) -> Run:
+def _assemble(config: TrainConfig, data: TrainingData, callbacks: Iterable[Callback]) -> Run:
     policy = build_policy(config, data.spec, data.normalizer)
     algorithm = policy.algorithm
     algorithm.stepper = build_stepper(config.groups.controls.stepper)

@@ -1,4 +1,4 @@
-"""What can be done with a configuration or a checkpoint: train, resume, evaluate, predict."""
+"""Commands on a configuration or a checkpoint: train, resume, evaluate, predict."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from rl_training.runtime.run import Run
 from rl_training.runtime.seeding import episode_seeds
 
 log = logging.getLogger("rl_training")
-# what an offline run was steered by, and ends with it
+# options that steer the offline part only, so the online part does not inherit them
 OFFLINE_CONTROLS = (
     "regime", "max_updates", "max_epochs", "learning_rate_schedule", "warmup_steps", "early_stopping",
 )  # fmt: skip
@@ -82,7 +82,7 @@ def open_run(
     callbacks: Iterable[Callback] = (),
     dataset: TransitionDataset | None = None,
 ) -> Run | TrainResult:
-    """The run of a checkpoint, or its result if it has nothing left to do."""
+    """Build the run of a checkpoint, or return its result if nothing is left to do."""
     checkpoint, config = open_checkpoint(path)
     before = config.total_timesteps
     progress = checkpoint.manifest["progress"]
@@ -118,7 +118,7 @@ def open_online(
     callbacks: Iterable[Callback] = (),
     dataset: TransitionDataset | None = None,
 ) -> Run:
-    """A run that takes over what an offline run has learned, and collects from there on."""
+    """Build a run that fine-tunes the networks of an offline run online."""
     checkpoint, config = open_checkpoint(path)
     if total_timesteps is None:
         raise ConfigError("--online needs --total-timesteps: how many environment steps to take")
@@ -149,7 +149,7 @@ def open_online(
 
 
 def _is_finished(checkpoint: Checkpoint) -> bool:
-    """Whether the end of the run, with its final evaluation, lies behind this checkpoint."""
+    """Tell whether the run came to its end, final evaluation included, after this checkpoint."""
     if checkpoint.run_dir is None:
         return True
     steps = step_directories(checkpoint.run_dir / "checkpoints")
@@ -179,7 +179,7 @@ def evaluate_policy(
     deterministic: bool = True,
     video_dir: Path | None = None,
 ) -> Evaluation:
-    """Whole episodes on the raw reward; none of the initial states that training looked at."""
+    """Score whole episodes on the raw reward, from initial states that training never evaluated."""
     if num_episodes < 1:
         raise ConfigError(f"the number of episodes must be >= 1, got {num_episodes}")
     env_id = env_id or config.env_id
@@ -187,9 +187,9 @@ def evaluate_policy(
         raise EnvError("the policy was trained without an environment; name one: --env ID")
     # the options of one environment mean nothing to another
     env_kwargs = config.env_kwargs if env_id == config.env_id else {}
-    found = infer_env_spaces(env_id, env_kwargs)
-    if not found.fits(policy.spec):
-        raise EnvError(f"{env_id} ({found}) does not fit the policy ({policy.spec})")
+    spaces = infer_env_spaces(env_id, env_kwargs)
+    if not spaces.fits(policy.spec):
+        raise EnvError(f"{env_id} ({spaces}) does not fit the policy ({policy.spec})")
     evaluator = Evaluator(policy, env_id, env_kwargs, video_dir=video_dir)
     try:
         seeds = episode_seeds(config.seed if seed is None else seed, "scoring", num_episodes)
@@ -201,7 +201,7 @@ def evaluate_policy(
 def evaluate_checkpoint(
     path: str | Path, *, num_episodes: int = 10, **options: Any
 ) -> dict[str, float]:
-    """Metrics of a checkpoint's policy; `options` are those of `evaluate_policy`."""
+    """Return the scores of a checkpoint's policy; `options` are those of `evaluate_policy`."""
     checkpoint, config = open_checkpoint(path, policy_only=True)
     policy = load_policy(checkpoint, config)
     return evaluate_policy(policy, config, num_episodes=num_episodes, **options).metrics()
@@ -210,6 +210,6 @@ def evaluate_checkpoint(
 def predict_checkpoint(
     path: str | Path, obs: ArrayLike | Mapping[str, Any], *, deterministic: bool = True
 ) -> NDArray[Any]:
-    """Actions of a checkpoint's policy; to predict often, keep the managed class in memory."""
+    """Return actions of a checkpoint's policy; to predict often, keep the managed class in memory."""
     checkpoint, config = open_checkpoint(path, policy_only=True)
     return load_policy(checkpoint, config).predict(obs, deterministic=deterministic)
