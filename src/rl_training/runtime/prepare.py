@@ -29,7 +29,7 @@ log = logging.getLogger("rl_training")
 
 @dataclass(frozen=True)
 class PreparedDataset:
-    """A dataset before and after scaling and normalisation."""
+    """Dataset before and after scaling and normalisation."""
 
     raw: TransitionDataset  # environment units, rewards transformed
     learning: TransitionDataset  # actions in [-1, 1], observations normalised

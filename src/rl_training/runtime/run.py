@@ -77,7 +77,7 @@ class Run:
         """Run the loop; should an environment fail, all that was learned is saved."""
         checkpoints = Checkpoints(
             run_dir / "checkpoints",
-            lambda: self.contents(callbacks, writer.position()),
+            lambda: self.contents(callbacks, writer.position()),  # the callbacks below
             keep=self.config.groups.controls.keep_checkpoints,
         )
         interrupt = InterruptCallback()

@@ -75,7 +75,7 @@ class Online:
         )
 
     def _anneal(self) -> None:
-        """Move what the sampler changes in the course of a run: importance-sampling correction."""
+        """Set what changes in the course of a run: here the correction of prioritised replay."""
         if isinstance(self.buffer, PrioritizedReplayBuffer):
             start = self.options.priority_correction
             self.buffer.correction = start + (1 - start) * self._progress()
@@ -88,7 +88,7 @@ class Online:
         return min(1.0, self.env_steps / self.total_steps)
 
     def _act(self, obs: Observations) -> NDArray[Any]:
-        """Uniform until `learning_starts`, counted in single steps, then the policy explores."""
+        """Act uniformly until `learning_starts`, counted in single steps; then the policy explores."""
         random = min(max(self.options.learning_starts - self.env_steps, 0), len(obs))
         if random == 0:
             return self.algorithm.explore(obs, self._rng, self._progress())

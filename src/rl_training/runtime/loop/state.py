@@ -58,8 +58,9 @@ class TrainerState:
 
     def load_progress(self, values: Mapping[str, Any]) -> None:
         """Take the counters back from a checkpoint."""
-        for key, value in values.items():
-            setattr(self, key, value)
+        for key in self.progress():
+            if key in values:
+                setattr(self, key, values[key])
 
 
 @dataclass(frozen=True)
