@@ -21,7 +21,7 @@ from rl_training.algorithms.acting import Acting
 from rl_training.algorithms.configs import ActorCriticConfig, AlgorithmConfig
 from rl_training.algorithms.state import TrainingState
 from rl_training.config import ConfigError, Problem
-from rl_training.data.offline_to_online_config import BridgeConfig
+from rl_training.data.offline_to_online_config import OfflineToOnlineConfig
 from rl_training.data.replay_config import ReplayConfig
 from rl_training.data.transitions.batch import Batch
 from rl_training.engine import (
@@ -78,7 +78,8 @@ class Algorithm(Acting, Generic[ConfigT]):
     schedules: ClassVar[dict[str, str]] = {}  # learning-rate decay by network
     continuous_options: ClassVar[frozenset[str]] = frozenset()  # not read with discrete actions
     replay: ClassVar[type[ReplayConfig]] = ReplayConfig  # its own defaults: replay_options(...)
-    bridge: ClassVar[type[BridgeConfig]] = BridgeConfig  # likewise: bridge_options(...)
+    # likewise: offline_to_online_options(...)
+    offline_to_online: ClassVar[type[OfflineToOnlineConfig]] = OfflineToOnlineConfig
     joint_updates: ClassVar[bool] = False  # one batch holds the rows of a whole round of updates
     gives_priorities: ClassVar[bool] = False  # sets `priorities` and reads the batch's weights
     online_progress: float | None = None  # share of the steps gone by, once it collects

@@ -27,7 +27,7 @@ from rl_training.algorithms.targets import (
     policy_values,
 )
 from rl_training.config import option
-from rl_training.data.offline_to_online_config import bridge_options
+from rl_training.data.offline_to_online_config import offline_to_online_options
 from rl_training.data.replay_config import replay_options
 from rl_training.data.transitions.batch import Batch
 from rl_training.models import MLPImitationModel, critic_weighted_sample
@@ -128,7 +128,7 @@ def actor_loss(nets: CRRAlgorithm, batch: Batch, noise: Noise, config: CRRConfig
 class CRRAlgorithm(Algorithm[CRRConfig]):
     losses = {"critic": critic_loss, "actor": actor_loss}
     replay = replay_options(learning_starts=0)
-    bridge = bridge_options(offline_batch_ratio=None)
+    offline_to_online = offline_to_online_options(offline_batch_ratio=None)
     continuous_options = frozenset({"n_action_samples"})
 
     def build(self, spec: ProblemSpec, config: CRRConfig) -> None:

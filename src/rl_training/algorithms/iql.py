@@ -17,7 +17,7 @@ from rl_training.algorithms.base import ActorCriticConfig, Algorithm, Noise, Ter
 from rl_training.algorithms.registry import register
 from rl_training.algorithms.targets import batch_target, critic_terms, imitation_terms, logged_q
 from rl_training.config import option
-from rl_training.data.offline_to_online_config import bridge_options
+from rl_training.data.offline_to_online_config import offline_to_online_options
 from rl_training.data.replay_config import replay_options
 from rl_training.data.transitions.batch import Batch
 from rl_training.models import MLP, Init, MLPImitationModel
@@ -108,7 +108,7 @@ def critic_loss(nets: IQLAlgorithm, batch: Batch, noise: Noise, config: IQLConfi
 class IQLAlgorithm(Algorithm[IQLConfig]):
     losses = {"value": value_loss, "actor": actor_loss, "critic": critic_loss}
     replay = replay_options(learning_starts=0)
-    bridge = bridge_options(offline_batch_ratio=None)
+    offline_to_online = offline_to_online_options(offline_batch_ratio=None)
     normalizes_rewards = True
     schedules = {"actor": "cosine"}
 

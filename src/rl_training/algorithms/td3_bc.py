@@ -21,7 +21,7 @@ from rl_training.algorithms.delayed import (
 from rl_training.algorithms.registry import register
 from rl_training.algorithms.targets import batch_target, critic_terms
 from rl_training.config import option
-from rl_training.data.offline_to_online_config import bridge_options
+from rl_training.data.offline_to_online_config import offline_to_online_options
 from rl_training.data.replay_config import replay_options
 from rl_training.data.transitions.batch import Batch
 from rl_training.models import MLPTD3Model
@@ -95,7 +95,7 @@ def actor_loss(nets: TD3BCAlgorithm, batch: Batch, noise: Noise, config: TD3BCCo
 class TD3BCAlgorithm(Algorithm[TD3BCConfig]):
     losses = {"critic": critic_loss, "actor": actor_loss}
     replay = replay_options(learning_starts=0)
-    bridge = bridge_options(offline_batch_ratio=None)
+    offline_to_online = offline_to_online_options(offline_batch_ratio=None)
     normalizes_observations = True
     update_step, explore = delayed_update_step, explore_with_noise
 

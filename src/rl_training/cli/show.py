@@ -48,7 +48,7 @@ def config(
     groups = [
         built[name].model_dump(mode="json")
         for name in group_classes(loaded.spec)
-        if loaded.regime != "offline" or name not in ("replay", "bridge")
+        if loaded.regime != "offline" or name not in ("replay", "offline_to_online")
     ]
     values["algo_kwargs"] = {key: value for group in groups for key, value in group.items()}
     say(dump_yaml(values).rstrip())

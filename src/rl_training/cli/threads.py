@@ -14,7 +14,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 def thread_lines() -> Iterator[tuple[str, str]]:
     """What `doctor` says: a title and a sentence each."""
-    from rl_training.runtime.controls import ControlsConfig
+    from rl_training.runtime.config.controls import ControlsConfig
 
     cores, limit = usable_cores(), cgroup_limit()
     granted = "" if limit is None else f", of which the control group grants {limit:g}"

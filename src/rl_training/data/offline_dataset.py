@@ -93,7 +93,9 @@ class TransitionDataset(DatasetFields):
         With `memory` the batch may lie there, and is then valid until the next one.
         """
         if memory is not None and self._view.is_plain and on_cpu(device):
-            return memory.draw(batch_size, len(self), generator, self._view.write_rows)
+            return memory.draw(
+                self._view.layout, batch_size, len(self), generator, self._view.write_rows
+            )
         return self._batch(self._view.draw(batch_size, generator), device)
 
     def gather(self, indices: Any, device: torch.device | str | None = None) -> Batch:

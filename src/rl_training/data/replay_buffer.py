@@ -177,7 +177,7 @@ class ReplayBuffer:
         With `memory` the batch may lie there, and is then valid until the next one.
         """
         if memory is not None and self.n_step == 1 and on_cpu(device):
-            return memory.draw(batch_size, self._size, generator, self._write_rows)
+            return memory.draw(self.layout, batch_size, self._size, generator, self._write_rows)
         return self.gather(self.draw(batch_size, generator), device)
 
     def draw(self, count: int, generator: torch.Generator | None) -> Tensor:

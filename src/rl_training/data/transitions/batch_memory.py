@@ -21,27 +21,31 @@ class BatchMemory:
     Filling a batch that is there costs a tenth of making one: most of the time goes into its views.
     """
 
-    def __init__(self, layout: RowLayout) -> None:
-        self._layout = layout
-        self._size = -1
+    def __init__(self) -> None:
+        self._form: tuple[RowLayout, int] | None = None
 
     def __reduce__(self) -> Any:
-        return type(self), (self._layout,)  # a copy has memory of its own
+        return type(self), ()  # a copy has memory of its own
 
     def draw(
-        self, size: int, count: int, generator: torch.Generator | None, write: WriteRows
+        self,
+        layout: RowLayout,
+        size: int,
+        count: int,
+        generator: torch.Generator | None,
+        write: WriteRows,
     ) -> Batch:
         """Fill with `size` of the first `count` rows, drawn uniformly with replacement."""
-        if size != self._size:
-            self._allocate(size)
+        if self._form is None or self._form[1] != size or self._form[0] is not layout:
+            self._allocate(layout, size)
         self._positions.random_(count, generator=generator)
         write(self._where, self._rows)
         if self._choices is not None:
             self._choices[:] = self._column
         return self._batch
 
-    def _allocate(self, size: int) -> None:
-        self._size, layout = size, self._layout
+    def _allocate(self, layout: RowLayout, size: int) -> None:
+        self._form = (layout, size)
         rows, self._positions = (
             torch.empty(size, layout.width),
             torch.empty(size, dtype=torch.int64),

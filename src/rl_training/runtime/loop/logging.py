@@ -20,12 +20,12 @@ import torch
 
 from rl_training.config import MissingExtraError, RunError
 from rl_training.files import write_bytes
-from rl_training.runtime.callbacks import Callback, Interval
+from rl_training.runtime.loop.callback import Callback, Interval
 
 if TYPE_CHECKING:
     from rl_training.algorithms.base import Terms
     from rl_training.runtime.evaluation.evaluator import Evaluation
-    from rl_training.runtime.trainer import Moment, TrainerState
+    from rl_training.runtime.loop.state import Moment, TrainerState
 
 log = logging.getLogger("rl_training")
 FOLD = 128  # updates whose scalars are kept as tensors before they are added up

@@ -13,12 +13,12 @@ import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
-from tests.parity import harness
 from torch import Tensor, nn
 
 from rl_training.algorithms import get_algorithm_spec
 from rl_training.data import Batch
 from rl_training.spec import ProblemSpec
+from tests.support.parity import harness
 
 CHOICES = 4
 RATE = 5e-3

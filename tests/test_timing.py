@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from rl_training.runtime import Callback, TrainerState, resume, spans, train
+from rl_training.runtime import Callback, TrainerState, resume, train
 from rl_training.runtime.evaluation.evaluator import Evaluator
+from rl_training.runtime.loop import timing
 from rl_training.runtime.loop.timing import SPANS, Spans
-from tests.test_resume import Killed, killed_run
+from tests.support.runs import Killed, killed_run
 
 
 class Clock:
@@ -27,7 +28,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(spans, "perf_counter", clock)
+    monkeypatch.setattr(timing, "perf_counter", clock)
     return clock
 
 

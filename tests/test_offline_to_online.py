@@ -17,12 +17,11 @@ from rl_training.data.offline_to_online_config import RatioSchedule
 from rl_training.runtime import Callback, TrainConfig, TrainerState, resume, train
 from rl_training.runtime.assemble import new_run
 from rl_training.runtime.evaluation.evaluator import Evaluation, Evaluator
-from rl_training.runtime.experience.offline_to_online import share
-from tests.scripted_env import ScriptedEnv, length_of, reward_of
-from tests.test_online_runs import KillAtTick
-from tests.test_resume import Killed, assert_same_run, tensors_of
+from rl_training.runtime.experience.mixture import share
+from tests.support.envs import ScriptedEnv, length_of, reward_of
+from tests.support.runs import KillAtTick, Killed, assert_same_run, tensors_of
 
-SCRIPTED = "tests.scripted_env:ScriptedEnv"
+SCRIPTED = "tests.support.envs:ScriptedEnv"
 TAG = -7.0  # no scripted environment has this identity
 
 
@@ -143,7 +142,7 @@ class NoEnv(ScriptedEnv):
 
 def test_pretraining_touches_no_environment(config: Any, logged: TransitionDataset) -> None:
     settings = config(
-        env_id="tests.test_bridge:NoEnv",
+        env_id="tests.test_offline_to_online:NoEnv",
         eval_episodes=0,
         algo_kwargs={"offline_pretrain_updates": 20, "max_updates": 20},
     )
@@ -357,7 +356,7 @@ def test_an_episode_that_starts_anew_on_resume_is_not_counted_with_the_old_one(
 ) -> None:
     """Returns of a restless environment: rewards of at least 9 a step, over at most six steps."""
     options = {"cal_ql": True, "num_cql_samples": 2, "gamma": 1.0, "buffer_capacity": 400}
-    settings = config("cql", env_id="tests.scripted_env:RestlessEnv", algo_kwargs=options)
+    settings = config("cql", env_id="tests.support.envs:RestlessEnv", algo_kwargs=options)
     with pytest.raises(Killed):
         train(settings, dataset=logged, callbacks=[KillAtTick(67)])
     (run_dir,) = Path(settings.output_dir).glob("*")
