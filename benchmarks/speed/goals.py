@@ -55,6 +55,8 @@ GOALS = [
     Goal("iql", "jax", "IQL", 1.35, 1.00),
     Goal("sac", "jax", "SAC", 1.35, 1.00),
     Goal("rlpd", "jax", "RLPD, per critic update", 1.35, 1.00),
+    Goal("rebrac", "jax", "ReBRAC", 1.25, 1.00),
+    Goal("crr", "jax", "CRR", 1.25, 1.00),
     Goal("dqn_step", "sb3", "DQN on CartPole, per environment step", 0.25, 0.12),
     Goal("sac_step", "sb3", "SAC on HalfCheetah, per environment step", 0.65, 0.55),
     Goal("predict", "sb3", "`predict`, one observation", 0.15, 0.06),
