@@ -212,7 +212,7 @@ def defaults(group: type[Options], prefix: str = "") -> dict[str, Any]:
 def own_shared_defaults(spec: AlgorithmSpec) -> dict[str, Any]:
     """Options of collecting and of going on online whose default is this algorithm's own."""
     shared = {**defaults(ReplayConfig), **defaults(OfflineToOnlineConfig)}
-    own = {**defaults(spec.algorithm.replay), **defaults(spec.algorithm.bridge)}
+    own = {**defaults(spec.algorithm.replay), **defaults(spec.algorithm.offline_to_online)}
     return {name: value for name, value in own.items() if value != shared[name]}
 
 

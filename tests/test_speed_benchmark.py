@@ -10,8 +10,8 @@ from unittest import mock
 import pytest
 import torch
 
-from rl_training.runtime.program import Program
-from rl_training.runtime.recording import Recorder
+from rl_training.engine.capture import Recorder
+from rl_training.engine.program import Program
 
 with mock.patch.dict(os.environ):  # it limits threads by environment variables
     from benchmarks.speed import flops, goals, measure, page, parts, report, timing

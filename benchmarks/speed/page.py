@@ -33,7 +33,7 @@ if its load below is about 1.
   an order that changes. A round is {seconds:g} s of each; there are {rounds}. Compiling and loading are left out.
 - **One thread** for PyTorch, the BLAS of NumPy, and XLA. Time is CPU time of the process, so waiting for
   another program does not count, and a second thread would.
-- Our side is the training loop itself with the default stepper, without logging and evaluation; theirs is
+- Our side is the training loop itself with the default engine, without logging and evaluation; theirs is
   their own code, unchanged, without their logging."""
 
 ROWS_MEAN = """\

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rl_training.algorithms.stepping import FusedAdam
 from tests.support.algorithms import SPECS, batch_of, make, own_env
 from tests.support.data import make_fields
 
 from rl_training.algorithms import AlgorithmSpec, get_algorithm_spec, list_algorithm_specs
 from rl_training.config import ConfigError
 from rl_training.data import Batch, TransitionDataset
+from rl_training.engine import FusedAdam
 from rl_training.experiment import load_config, packaged_configs
 from rl_training.experiment.configs import read_config_text
 from rl_training.runtime import train
