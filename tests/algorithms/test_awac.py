@@ -143,7 +143,9 @@ def test_the_actor_sees_the_updated_critic_and_targets_move_last() -> None:
     algorithm = AWACAlgorithm(SPEC, AWACConfig(hidden_sizes=(4,)))
     seen: list[str] = []
     minimize, track = algorithm.minimize, algorithm.track_targets
-    algorithm.minimize = lambda name, *rest: seen.append(name) or minimize(name, *rest)  # type: ignore[assignment, func-returns-value]
+    algorithm.minimize = lambda name, *rest, **terms: (
+        seen.append(name) or minimize(name, *rest, **terms)
+    )  # type: ignore[assignment, func-returns-value]
     algorithm.track_targets = lambda tau: seen.append("targets") or track(tau)  # type: ignore[assignment, func-returns-value]
     algorithm.update(random_batch(SPEC))
     assert seen == ["critic", "actor", "targets"]

@@ -76,9 +76,9 @@ def test_each_loss_moves_only_its_own_network(
     recorded: dict[str, Any] = {}
     original = algorithm.minimize
 
-    def record(network: str, batch: Batch, noise: Any) -> Any:
+    def record(network: str, *arguments: Any, **shared: Any) -> Any:
         before = parameters(algorithm)
-        terms = original(network, batch, noise)
+        terms = original(network, *arguments, **shared)
         recorded[network] = changed(before, algorithm)
         return terms
 
@@ -103,12 +103,13 @@ def test_gradients_are_those_of_plain_autograd(
     monkeypatch.setattr(FusedAdam, "apply", spy)
     original, checked = algorithm.minimize, set()
 
-    def check(network: str, batch: Batch, noise: Any) -> Any:
+    def check(network: str, batch: Batch, noise: Any = {}, shared: Any = None) -> Any:  # noqa: B006
         # losses draw nothing, so that computing one twice is the same
-        terms = algorithm.losses[network](algorithm, batch, noise, algorithm.config)
+        more = {} if shared is None else {"shared": shared}
+        terms = algorithm.losses[network](algorithm, batch, noise, algorithm.config, **more)
         own = algorithm.parameters_of(network)
         plain = torch.autograd.grad(terms[f"{network}_loss"], own)
-        after = original(network, batch, noise)
+        after = original(network, batch, noise, shared)
         for key, value in terms.items():
             torch.testing.assert_close(after[key], value.detach(), rtol=1e-5, atol=1e-6)
         for ours, expected in zip(found.pop(), plain, strict=True):

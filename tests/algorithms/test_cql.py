@@ -280,7 +280,7 @@ def test_one_pass_equals_separate_evaluations() -> None:
 def test_critic_loss_calls_the_critics_once() -> None:
     algorithm, batch = make(), random_batch()
     rows: list[int] = []
-    algorithm.critic.register_forward_hook(lambda module, given, out: rows.append(len(given[0])))
+    algorithm.critic.register_forward_hook(lambda *call: rows.append(call[1][1].shape[0] * 16))
     critic_loss(algorithm, batch, noise_for(batch), algorithm.config)
     assert rows == [(3 * 3 + 1) * 16]
 
@@ -294,11 +294,17 @@ def test_the_gap_takes_no_gradient_in_the_actor() -> None:
 
 def test_only_the_critic_loss_sees_the_target_critics() -> None:
     algorithm, batch = make(), random_batch()
-    noise = {**noise_for(batch), "log_probs": torch.tensor(-0.5)}
+    noise, shared = noise_for(batch), {"shared": {"log_probs": torch.tensor(-0.5)}}
 
     def values() -> dict[str, float]:
         return {
-            name: loss(algorithm, batch, noise, algorithm.config)[f"{name}_loss"].item()
+            name: loss(
+                algorithm,
+                batch,
+                noise,
+                algorithm.config,
+                **(shared if name == "temperature" else {}),
+            )[f"{name}_loss"].item()
             for name, loss in algorithm.losses.items()
         }
 

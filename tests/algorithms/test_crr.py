@@ -157,7 +157,7 @@ def test_advantage_draws_from_the_online_policy_and_asks_the_online_critics() ->
 
 def test_all_actions_of_the_advantage_share_one_forward_pass() -> None:
     algorithm, rows = make(n_action_samples=5), []
-    algorithm.critic.register_forward_pre_hook(lambda _, inputs: rows.append(len(inputs[0])))
+    algorithm.critic.register_forward_pre_hook(lambda _, inputs: rows.append(len(inputs[1]) * 16))
     noise = {"samples": torch.zeros(5, 16, 1)}
     actor_loss(algorithm, random_batch(SPEC), noise, algorithm.config)
     assert rows == [6 * 16]
@@ -168,9 +168,9 @@ def test_targets_are_copied_at_the_interval_or_averaged_at_every_update(kind: st
     algorithm, batch = make(target_update=kind), random_batch(SPEC)
     moved, equal = [], []
     for update in range(1, 203):
-        before = [value.clone() for value in algorithm.tracked_parameters()[0]]
+        before = [value.clone() for value in algorithm._tracked[0]]
         algorithm.update(batch)
-        targets, sources = algorithm.tracked_parameters()
+        targets, sources = algorithm._tracked
         if not all(map(torch.equal, before, targets)):
             moved.append(update)
         if all(map(torch.equal, targets, sources)):

@@ -23,8 +23,8 @@ from rl_training.config import ConfigError
 def test_target_takes_the_target_actors_own_action() -> None:
     nets = SimpleNamespace(
         target_actor=lambda _: torch.tensor([[0.5], [-0.5], [1.0]]),
-        target_critic=lambda inputs: 10 * inputs[:, 1].unsqueeze(0),
-        critic=lambda _: torch.zeros(1, 3),
+        target_critic=lambda obs, actions: 10 * actions[:, 0].unsqueeze(0),
+        critic=lambda obs, actions: torch.zeros(1, 3),
     )
     batch = reference_batch([1.0, 2.0, 3.0], [0.0, 0.0, 1.0])
     target = target_of_update("ddpg", nets, batch, {}, DDPGConfig(gamma=0.9))

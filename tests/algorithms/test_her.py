@@ -33,8 +33,8 @@ def test_targets_stay_within_what_a_return_can_be(
     """γ 0.5: no sum of rewards of -1 and 0 is below -2 or above 0."""
     nets = SimpleNamespace(
         target_actor=lambda _: torch.zeros(3, 1),
-        target_critic=lambda _: torch.tensor([[-20.0, 10.0, -1.0]]),
-        critic=lambda _: torch.zeros(1, 3),
+        target_critic=lambda obs, actions: torch.tensor([[-20.0, 10.0, -1.0]]),
+        critic=lambda obs, actions: torch.zeros(1, 3),
     )
     batch = reference_batch([-1.0, 0.0, -1.0], [0.0, 0.0, 0.0])
     terms = critic_loss(nets, batch, {}, HERConfig(gamma=0.5, clip_targets=clip))  # type: ignore[arg-type]
@@ -106,7 +106,7 @@ def test_values_are_clipped_and_constants_do_not_explode() -> None:
 def test_learning_and_acting_see_normalised_observations() -> None:
     algorithm = make("her")
     seen = []
-    algorithm.minimize = lambda name, batch, noise: seen.append(batch) or {}
+    algorithm.minimize = lambda name, batch: seen.append(batch) or {}
     far = random_batch()
     far.obs.mul_(50).add_(1_000)
     for _ in range(3):

@@ -131,9 +131,11 @@ def test_whole_loss_is_its_parts() -> None:
 
 def loss_values(algorithm: IQLAlgorithm, batch: Batch) -> dict[str, float]:
     functions = {"value": value_loss, "actor": actor_loss, "critic": critic_loss}
-    known = algorithm.evaluate(least_target_q, batch, {})
+    shared = {"shared": algorithm.evaluate(least_target_q, batch)}
     return {
-        name: function(algorithm, batch, known, algorithm.config)[f"{name}_loss"].item()
+        name: function(
+            algorithm, batch, {}, algorithm.config, **({} if name == "critic" else shared)
+        )[f"{name}_loss"].item()
         for name, function in functions.items()
     }
 
@@ -164,10 +166,10 @@ def test_actor_and_critic_see_the_value_of_the_same_update() -> None:
     algorithm, batch = make(learning_rate=0.1), random_batch()
     terms = algorithm.update(batch)
     fresh, after = make(learning_rate=0.1), {}
-    known = fresh.evaluate(least_target_q, batch, {})
-    fresh.minimize("value", batch, known)
-    for name in ("actor", "critic"):
-        after |= fresh.losses[name](fresh, batch, known, fresh.config)
+    shared = fresh.evaluate(least_target_q, batch)
+    fresh.minimize("value", batch, shared=shared)
+    for name, more in (("actor", {"shared": shared}), ("critic", {})):
+        after |= fresh.losses[name](fresh, batch, {}, fresh.config, **more)
         assert terms[f"{name}_loss"] == after[f"{name}_loss"]
     stale = loss_values(make(learning_rate=0.1), batch)
     assert terms["actor_loss"].item() != stale["actor"]

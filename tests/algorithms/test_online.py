@@ -47,9 +47,9 @@ def test_the_actor_sees_the_critics_of_the_same_update(name: str) -> None:
     algorithm, order = make(name, batch_size=16), []
     plain = algorithm.minimize
 
-    def minimize(network: str, batch: Batch, noise: Any) -> Any:
+    def minimize(network: str, *arguments: Any, **shared: Any) -> Any:
         order.append(network)
-        return plain(network, batch, noise)
+        return plain(network, *arguments, **shared)
 
     algorithm.minimize = minimize
     while "actor" not in order:  # TD3 waits for it

@@ -26,7 +26,6 @@ from rl_training.algorithms.redq import (
 from rl_training.algorithms.soft import random_subset
 from rl_training.config import ConfigError
 from rl_training.data import Batch
-from rl_training.models import EnsembleMLP
 
 TARGET_Q = torch.tensor([[5.0, 1.0], [4.0, 2.0], [6.0, 0.0], [3.0, 3.0], [7.0, 1.5]])
 Q_VALUES = torch.tensor([[4.0, 2.0], [5.0, 1.0], [4.5, 2.5], [5.5, 1.5], [4.2, 1.8]])
@@ -35,8 +34,8 @@ Q_VALUES = torch.tensor([[4.0, 2.0], [5.0, 1.0], [4.5, 2.5], [5.5, 1.5], [4.2, 1
 def test_target_is_the_least_of_the_subset_with_entropy() -> None:
     nets = SimpleNamespace(
         actor=policy_with([-2.0, 1.0]),
-        target_critic=SimpleNamespace(chosen=lambda subset, _: TARGET_Q[subset]),
-        critic=lambda _: Q_VALUES,
+        target_critic=lambda obs, actions, subset: TARGET_Q[subset],
+        critic=lambda obs, actions: Q_VALUES,
         temperature=lambda: torch.tensor(0.1),
     )
     noise = {"next": torch.zeros(2, 1), "subset": torch.tensor([1, 3])}
@@ -45,12 +44,6 @@ def test_target_is_the_least_of_the_subset_with_entropy() -> None:
     assert target.tolist() == pytest.approx([4.168, 1.881], abs=1e-5)
     ended = target_of_update("redq", nets, reference_batch([1.0, 0.0], [0.0, 1.0]), noise, config)
     assert ended.tolist() == pytest.approx([4.168, 0.0], abs=1e-5)
-
-
-def test_chosen_members_are_those_of_the_whole_ensemble() -> None:
-    ensemble, inputs = EnsembleMLP(5, 3, (8, 8)), torch.randn(16, 3)
-    subset = torch.tensor([3, 1])
-    torch.testing.assert_close(ensemble.chosen(subset, inputs), ensemble(inputs)[subset])
 
 
 def test_the_subset_is_uniform_over_pairs() -> None:
@@ -104,11 +97,11 @@ class Recorded:
         self._minimize, self._track = algorithm.minimize, algorithm.track_targets
         algorithm.minimize, algorithm.track_targets = self.minimize, self.track
 
-    def minimize(self, network: str, batch: Batch, noise: Any) -> Any:
+    def minimize(self, network: str, batch: Batch, noise: Any = {}, **shared: Any) -> Any:  # noqa: B006
         self.steps.append(network)
         self.batches.append(batch)
         self.noise.append(noise)
-        return self._minimize(network, batch, noise)
+        return self._minimize(network, batch, noise, **shared)
 
     def track(self, tau: float) -> None:
         before = snapshot(self.algorithm)

@@ -43,8 +43,8 @@ def test_target_is_the_least_critic_with_entropy(last_ends: float, last_target: 
     nets = SimpleNamespace(
         spec=SPEC,
         actor=policy_with([-1.5, 0.5, 2.0]),
-        target_critic=lambda _: torch.tensor([[10.0, 5.0, -1.0], [9.0, 6.0, -2.0]]),
-        critic=lambda _: torch.zeros(2, 3),
+        target_critic=lambda obs, actions: torch.tensor([[10.0, 5.0, -1.0], [9.0, 6.0, -2.0]]),
+        critic=lambda obs, actions: torch.zeros(2, 3),
         temperature=lambda: torch.tensor(0.2),
     )
     batch = reference_batch([1.0, 0.0, 0.5], [0.0, 0.0, last_ends])
@@ -143,12 +143,13 @@ def test_the_temperature_takes_part_in_no_other_gradient(name: str) -> None:
     algorithm, batch = make(name), random_batch()
     noise = {key: torch.ones(16, 2) for key in ("next", "policy")}
     noise["subset"] = torch.tensor([0, 1])
-    noise["log_probs"] = algorithm.actor.draw(batch.obs, noise["policy"])[1]
+    shared = {"log_probs": algorithm.actor.draw(batch.obs, noise["policy"])[1]}
     log_alpha = [algorithm.temperature.log]
     others = [*algorithm.actor.parameters(), *algorithm.critic.parameters()]
 
     def reached(network: str, parameters: list[Any]) -> bool:
-        loss = algorithm.losses[network](algorithm, batch, noise, algorithm.config)
+        more = {"shared": shared} if network == "temperature" else {}
+        loss = algorithm.losses[network](algorithm, batch, noise, algorithm.config, **more)
         found = torch.autograd.grad(loss[f"{network}_loss"], parameters, allow_unused=True)
         return any(gradient is not None for gradient in found)
 
@@ -164,12 +165,12 @@ def test_the_temperature_sees_the_policy_that_the_actor_loss_saw(name: str) -> N
     seen: dict[str, Any] = {}
     plain = algorithm.minimize
 
-    def minimize(network: str, batch: Any, noise: Any) -> Any:
+    def minimize(network: str, batch: Any, noise: Any = {}, shared: Any = None) -> Any:  # noqa: B006
         if network == "actor":
             seen["expected"] = algorithm.actor.draw(batch.obs, noise["policy"])[1].mean().item()
         if network == "temperature":
-            seen["found"] = noise["log_probs"].item()
-        return plain(network, batch, noise)
+            seen["found"] = shared["log_probs"].item()
+        return plain(network, batch, noise, shared)
 
     algorithm.minimize = minimize
     algorithm.update(batch)
@@ -218,7 +219,7 @@ def test_target_entropy(
     """Seen in the temperature's slope, -(log π + H), at log π = 0."""
     algorithm = make(name, spec, **options)
     loss = algorithm.losses["temperature"](
-        algorithm, random_batch(spec), {"log_probs": torch.zeros(())}, algorithm.config
+        algorithm, random_batch(spec), {}, algorithm.config, shared={"log_probs": torch.zeros(())}
     )["temperature_loss"]
     (slope,) = torch.autograd.grad(loss, algorithm.temperature.log)
     assert slope.item() == pytest.approx(-wanted, abs=1e-5)

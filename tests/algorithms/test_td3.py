@@ -25,14 +25,14 @@ def test_target_is_the_least_critic_at_the_smoothed_action_of_the_target_actor()
     """Noise is scaled, clipped, added and the sum clipped; then the least critic counts."""
     asked = []
 
-    def target_critic(inputs: torch.Tensor) -> torch.Tensor:
-        asked.append(inputs)
+    def target_critic(obs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        asked.append(torch.cat([obs, actions], -1))
         return torch.tensor([[3.0, 4.0], [2.5, 4.5]])
 
     nets = SimpleNamespace(
         target_actor=lambda _: torch.tensor([[0.5, 0.9], [-0.95, 0.0]]),
         target_critic=target_critic,
-        critic=lambda _: torch.zeros(2, 2),
+        critic=lambda obs, actions: torch.zeros(2, 2),
     )
     batch = reference_batch([1.0, 2.0], [0.0, 1.0])
     noise = {"smoothing": torch.tensor([[0.8, 0.3], [-0.4, -3.0]])}
@@ -78,9 +78,9 @@ def test_every_update_draws_other_noise() -> None:
     algorithm, batch, seen = make("td3"), random_batch(), []
     plain = algorithm.minimize
 
-    def minimize(network: str, batch: Any, noise: Any) -> Any:
+    def minimize(network: str, batch: Any, noise: Any = {}, shared: Any = None) -> Any:  # noqa: B006
         seen.extend(noise.values())
-        return plain(network, batch, noise)
+        return plain(network, batch, noise, shared)
 
     algorithm.minimize = minimize
     algorithm.update(batch)

@@ -43,8 +43,8 @@ def test_the_largest_of_all_quantiles_together_are_dropped(drop: int, kept: list
 def test_target_has_the_reference_values(ends: float, target: list[float]) -> None:
     nets = SimpleNamespace(
         actor=policy_with([-1.5]),
-        target_critic=lambda _: ATOMS,
-        critic=lambda _: CURRENT,
+        target_critic=lambda obs, actions: ATOMS,
+        critic=lambda obs, actions: CURRENT,
         temperature=lambda: torch.tensor(0.2),
     )
     config = TQCConfig(gamma=0.99, top_quantiles_to_drop_per_net=1)

@@ -242,6 +242,10 @@ class Algorithm(Acting, Generic[ConfigT]):
         """Draw U[0, 1) numbers from the update stream."""
         return torch.rand(like.shape, generator=self.generator, device=self.device)
 
+    def parameters_of(self, name: str) -> list[nn.Parameter]:
+        """Parameters that the loss of a network trains, in the order of their gradients."""
+        return self._parameters_of[name]
+
     def set_learning_rate_factor(self, name: str, factor: float) -> None:
         """Scale a network's configured learning rate; schedules call this."""
         rate = self.config.network_learning_rate(name) * factor

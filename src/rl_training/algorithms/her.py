@@ -123,7 +123,7 @@ class HERAlgorithm(Algorithm[HERConfig]):
         normal = replace(
             batch, obs=self.normalizer(batch.obs), next_obs=self.normalizer(batch.next_obs)
         )
-        return self.minimize("critic", normal, {}) | self.minimize("actor", normal, {})
+        return self.minimize("critic", normal) | self.minimize("actor", normal)
 
     def after_collecting(self, before: int, after: int) -> None:
         every = self.config.target_update_interval
