@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from rl_training.config import ConfigError, DatasetError, MissingExtraError, OutputError
-from rl_training.data import TransitionDataset, load_transition_dataset, packing
+from rl_training.data import TransitionDataset, load_transition_dataset
+from rl_training.data.packing import source
 
 
 def load(path, kind=None, **keys):
@@ -35,7 +36,7 @@ def logs(tmp_path, episodes):
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_npz_loads_in_any_order_and_compression(tmp_path, episodes, monkeypatch, save, order):
-    monkeypatch.setattr(packing, "PIECE_BYTES", 700)
+    monkeypatch.setattr(source, "PIECE_BYTES", 700)
     fields = episodes([30, 20])
     save(tmp_path / "a.npz", **{key: np.asarray(v, order=order) for key, v in fields.items()})
     assert load(tmp_path / "a.npz").sha256 == TransitionDataset(**fields).sha256
@@ -54,7 +55,7 @@ def test_the_size_of_pieces_changes_nothing(episodes, monkeypatch, drop):
     fields = {key: value for key, value in fields.items() if key not in drop}
     whole = TransitionDataset.from_dict(fields)
     for size in (1, 300, 900):
-        monkeypatch.setattr(packing, "PIECE_BYTES", size)
+        monkeypatch.setattr(source, "PIECE_BYTES", size)
         pieces = TransitionDataset.from_dict(fields)
         assert pieces.sha256 == whole.sha256
         assert pieces.episode_lengths.tolist() == whole.episode_lengths.tolist()
@@ -103,7 +104,7 @@ def test_npz_of_ours_is_readable_by_numpy_and_not_compressed(logs):
 
 def test_an_unknown_suffix_is_refused_with_the_valid_ones(logs, tmp_path):
     with pytest.raises(
-        DatasetError, match=r"a\.csv: unknown suffix; use one of \.npz, \.pt, \.hdf5"
+        DatasetError, match=r"a\.csv: unknown suffix; use one of \.hdf5, \.h5, \.npz, \.pt"
     ):
         logs[0].save(tmp_path / "a.csv")
 

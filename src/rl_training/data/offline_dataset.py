@@ -19,7 +19,7 @@ from torch import Tensor
 from rl_training.config import DatasetError
 from rl_training.data.packing.pack import PackedRows, pack
 from rl_training.data.packing.source import ArraySource
-from rl_training.data.saving import save_fields
+from rl_training.data.saving import save_dataset
 from rl_training.data.transitions.argument_checks import (
     Numbers,
     ordered,
@@ -249,4 +249,4 @@ class TransitionDataset(DatasetFields):
 
     def save(self, path: str | Path) -> None:
         """Write what `sample` would give to .npz, .pt or .hdf5; an interrupted write leaves nothing."""
-        save_fields(self, Path(path).expanduser())
+        save_dataset(self, Path(path).expanduser())

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_training.config import CheckpointError, ConfigError, EnvError
-from rl_training.data.builtin.random_policy import collect, collect_random
+from rl_training.data.collecting import collect, collect_random
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.envs.errors import naming_the_env
 from rl_training.envs.factory import make_raw_env, parse_env_kwargs

@@ -16,13 +16,11 @@ from rl_training.config import DatasetError
 from rl_training.data.packing.flags import Ends, Flags, as_flags, episode_ends, row_breaks
 from rl_training.data.packing.layout import RowLayout
 from rl_training.data.packing.plan import PackingPlan, plan_packing
-from rl_training.data.packing.source import Array, FieldSource
+from rl_training.data.packing.source import Array, FieldSource, piece_rows
 
 Boundaries = Literal["given", "derived", "unknown"]
 Matrix = npt.NDArray[np.float32]
 Allocate = Callable[[int, int], Tensor]  # rows, width -> a tensor to fill
-
-PIECE_BYTES = 4 << 20  # a piece is copied, compared and checked while it is in the cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,11 +39,6 @@ class PackedRows:
 
 def in_memory(rows: int, width: int) -> Tensor:
     return torch.empty(rows, width)
-
-
-def piece_rows(width: int) -> int:
-    """How many rows of this width are handled at a time."""
-    return max(1, PIECE_BYTES // (4 * width))
 
 
 def pack(source: FieldSource, allocate: Allocate = in_memory) -> PackedRows:

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from rl_training.config import DatasetError
 from rl_training.data.packing.layout import RowLayout
-from rl_training.data.packing.pack import Boundaries, piece_rows
+from rl_training.data.packing.pack import Boundaries
+from rl_training.data.packing.source import piece_rows
 from rl_training.data.transitions.episodes import Episodes
 from rl_training.data.transitions.statistics import mean_and_std
 from rl_training.data.transitions.summary import summarize
@@ -95,14 +96,19 @@ class DatasetFields:
             rows[here, self.layout.truncation] = 1
             yield rows
 
+    def column(self, columns: int | slice, start: int, stop: int) -> Tensor:
+        """Rows start to stop of one field; columns as the layout names them."""
+        values = self._view.column(columns, start, stop)
+        if columns == self.layout.truncation:
+            cuts = self._view.cuts
+            values = values.index_fill(0, cuts[(cuts >= start) & (cuts < stop)] - start, 1.0)
+        return values
+
     def column_pieces(self, columns: int | slice) -> Iterator[Tensor]:
-        """One field of all rows in order, a piece at a time; columns as the layout names them."""
-        if columns == self.layout.truncation and len(self._view.cuts):
-            yield from (rows[:, columns] for rows in self.pieces())
-            return
+        """One field of all rows in order, a few megabytes at a time."""
         size = piece_rows(self.layout.width)
         for start in range(0, len(self), size):
-            yield self._view.column(columns, start, start + size)
+            yield self.column(columns, start, start + size)
 
     # -- facts --------------------------------------------------------------------------------
 

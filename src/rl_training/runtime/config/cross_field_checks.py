@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rl_training.algorithms.registry import list_algorithm_specs
 from rl_training.config import Problem
+from rl_training.data.formats import get_format
 from rl_training.data.offline_to_online_config import OfflineToOnlineConfig
 from rl_training.data.replay_config import ReplayConfig
 from rl_training.envs.factory import parse_env_kwargs
@@ -36,8 +37,9 @@ def cross_problems(config: TrainConfig, groups: Groups) -> list[Problem]:
         problems.append(Problem(("algo_kwargs", "action_low"), message))
     if config.env_id is None and config.env_kwargs:
         problems.append(Problem(("env_kwargs",), "has no effect without an env_id"))
-    if config.env_id is None and groups.dataset.dataset_kind == "random":
-        message = "'random' rolls out an environment, but env_id is null"
+    kind = groups.dataset.dataset_kind
+    if config.env_id is None and kind is not None and get_format(kind).needs_env:
+        message = f"{kind!r} rolls out an environment, but env_id is null"
         problems.append(Problem(("algo_kwargs", "dataset_kind"), message))
     return problems
 
