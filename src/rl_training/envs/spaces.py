@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -13,6 +12,7 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike, NDArray
 
 from rl_training.config import EnvError
+from rl_training.envs.env_config import EnvKwargs
 from rl_training.envs.factory import make_raw_env
 from rl_training.envs.goals import has_goals
 from rl_training.spec import ProblemSpec
@@ -25,7 +25,7 @@ _FLATTEN = (
 
 def infer_env_spaces(
     env_or_id: gym.Env[Any, Any] | VectorEnv[Any, Any, Any] | str,
-    env_kwargs: Mapping[str, Any] | None = None,
+    env_kwargs: EnvKwargs = None,
 ) -> ProblemSpec:
     """The sizes and bounds of an environment, or an EnvError if its spaces are not supported."""
     if isinstance(env_or_id, VectorEnv):

@@ -91,7 +91,7 @@ def _load(config: TrainConfig, choice: DatasetChoice) -> TransitionDataset:
     if not dataset_format.needs_env:
         return load_transition_dataset(dataset_format.name, **options)
     assert config.env_id is not None
-    env = without_goals(make_env(config.env_id, config.env_kwargs))
+    env = without_goals(make_env(config.env_id, config.groups.env))
     try:
         with naming_the_env(config.env_id):
             return load_transition_dataset(dataset_format.name, env=env, **options)
@@ -114,7 +114,7 @@ def prepare(
     options = config.groups.dataset
     resumed = spec is not None
     if spec is None:
-        spec = infer_env_spaces(config.env_id, config.env_kwargs) if config.env_id else None
+        spec = infer_env_spaces(config.env_id, config.groups.env) if config.env_id else None
     check_action_kind(config.spec, spec, dataset, config.env_id)
     if spec is None:
         spec = spec_from_data(dataset, options)
@@ -151,7 +151,7 @@ def prepare(
 def prepare_online(config: TrainConfig, spec: ProblemSpec | None = None) -> TrainingData:
     """Read the problem from its environment, for a learner that collects all of its data."""
     assert config.env_id is not None
-    spaces = infer_env_spaces(config.env_id, config.env_kwargs)
+    spaces = infer_env_spaces(config.env_id, config.groups.env)
     if spec is not None and not spaces.fits(spec):
         raise EnvError(f"{config.env_id} ({spaces}) does not fit the policy ({spec})")
     check_action_kind(config.spec, spaces, None, config.env_id)

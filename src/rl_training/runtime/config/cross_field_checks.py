@@ -9,7 +9,6 @@ from rl_training.config import Problem
 from rl_training.data.formats import get_format
 from rl_training.data.offline_to_online_config import OfflineToOnlineConfig
 from rl_training.data.replay_config import ReplayConfig
-from rl_training.envs.factory import parse_env_kwargs
 from rl_training.runtime.config.controls import ControlsConfig, metric_key, schedule_problems
 
 if TYPE_CHECKING:  # `TrainConfig` checks itself with these functions
@@ -125,7 +124,7 @@ def _stopping_problems(config: TrainConfig, controls: ControlsConfig) -> list[Pr
         problems.append(Problem(path, "needs evaluations, but eval_episodes is 0"))
     if config.env_id is None:
         problems.append(Problem(path, "needs evaluations, but env_id is null"))
-    shaping = parse_env_kwargs(config.env_kwargs).evaluation.reward
+    shaping = config.groups.env.evaluation.reward
     shaped = metric_key(controls.early_stopping.metric) == "eval/shaped_return_mean"
     if shaped and shaping.is_identity:
         message = "is measured only with env_kwargs.wrappers.reward"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_training.config import MissingExtraError, RunError
+from rl_training.envs.env_config import EnvKwargs, parse_env_kwargs
 from rl_training.envs.errors import naming_the_env
-from rl_training.envs.factory import make_raw_env, parse_env_kwargs
+from rl_training.envs.factory import make_raw_env
 from rl_training.envs.rollout import roll_out
 from rl_training.runtime.policy import Policy
 
@@ -55,15 +56,16 @@ class Evaluator:
         self,
         policy: Policy,
         env_id: str,
-        env_kwargs: Mapping[str, Any],
+        env_kwargs: EnvKwargs,
         *,
         video_dir: Path | None = None,
     ) -> None:
         self.policy = policy
         self.env_id = env_id
-        self.shaping = parse_env_kwargs(env_kwargs).for_use("evaluation").reward
+        options = parse_env_kwargs(env_kwargs)
+        self.shaping = options.evaluation.reward
         render_mode = None if video_dir is None else "rgb_array"
-        self.env = make_raw_env(env_id, env_kwargs, use="evaluation", render_mode=render_mode)
+        self.env = make_raw_env(env_id, options, use="evaluation", render_mode=render_mode)
         if video_dir is not None:
             self.env = _recorded(self.env, video_dir)
 
