@@ -39,9 +39,9 @@ def read_observations(location: str) -> npt.NDArray[np.float32]:
     dataset_format, options = parse_location(location)
     with open_source(dataset_format.name, options) as source:
         names = match_field_names(source.fields, source.label)
-        if "obs" not in names.known:
+        if "obs" not in names.matched:
             raise missing_field("obs", names, source.label)
-        field = names.known["obs"]
+        field = names.matched["obs"]
         info, label = source.fields[field], f"{source.label}: {field!r}"
         check_field("obs", info, label)
         if info.shape[0] == 0:

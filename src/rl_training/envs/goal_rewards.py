@@ -25,15 +25,15 @@ class GoalReward:
         options = parse_env_kwargs(env_kwargs)
         self.shaping = options.training.reward
         env = make_raw_env(env_id, options)
-        weakref.finalize(self, env.close)  # nobody else knows of it
+        weakref.finalize(self, env.close)  # nobody else closes it
         if not env.has_wrapper_attr("compute_reward"):
             raise EnvError(
                 f"her: true needs rewards for other goals, but {env_id} has no method "
                 "compute_reward(achieved_goal, desired_goal, info)"
             )
         self._compute = env.get_wrapper_attr("compute_reward")
-        some = np.zeros((3, goal_dim), np.float32)
-        shape = self(some, some).shape
+        goals = np.zeros((3, goal_dim), np.float32)
+        shape = self(goals, goals).shape
         if shape != (3,):
             raise EnvError(
                 f"her: true computes many rewards at once, but compute_reward of {env_id} gives "

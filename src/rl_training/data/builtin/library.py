@@ -1,4 +1,4 @@
-"""Behaviour datasets that need no download: built on first use from scripted policies, then cached.
+"""The built-in datasets: made on first use from scripted policies, then cached.
 
 The id ends in a version: another recipe is another id, so that a cached file is never stale.
 """

@@ -1,4 +1,4 @@
-"""Named arrays that can be read in pieces, whatever file or memory they live in."""
+"""Sources of named arrays that are read in pieces, from a file or from memory."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class FieldSource(Protocol):
 
     @property
     def label(self) -> str:
-        """How errors name the source, such as `data.npz`."""
+        """Name of the source in errors, such as `data.npz`."""
 
     @property
     def fields(self) -> Mapping[str, FieldInfo]:
-        """The arrays by the names they have in the source."""
+        """Shape and type of the arrays, by their names in the source."""
 
     @property
     def remarks(self) -> Mapping[str, str | int]:
@@ -91,8 +91,8 @@ def as_array(values: Any) -> Array:
             return tensor.float().numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
         return np.asarray(values)
     except (TypeError, ValueError, RuntimeError):
-        # A ragged list, or a tensor that NumPy has no type for: an object is refused by the name
-        # of its field, and only if the field is one of ours.
+        # A ragged list, or a tensor that NumPy has no type for: refused later by the name of its
+        # field, and only if the field is one of ours.
         array = np.empty((), dtype=object)
         array[()] = values
         return array

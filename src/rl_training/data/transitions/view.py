@@ -1,4 +1,4 @@
-"""Which packed rows a dataset shows, and what is done to them when they are gathered."""
+"""Views: a choice of packed rows, and the transforms applied when they are gathered."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RewardTransform(NamedTuple):
     clip_max: float | None = None
 
     def apply_(self, rewards: Tensor) -> None:
-        """In place."""
+        """Transform rewards in place."""
         if self.scale != 1:
             rewards.mul_(self.scale)
         if self.shift != 0:
@@ -74,7 +74,7 @@ class RowView:
 
     @cached_property
     def layout(self) -> RowLayout:
-        """Of the rows given out, which carry next actions even if they are read from neighbours."""
+        """Layout of the gathered rows; they carry next actions even if read from neighbours."""
         layout = self.packed.layout
         return layout if self.has_next is None else layout.with_next_actions()
 
@@ -131,36 +131,36 @@ class RowView:
         return lengths, weights
 
     def storage_rows(self, start: int, stop: int) -> Tensor:
-        """Where rows start to stop of this view lie in the storage."""
+        """Storage rows of positions start to stop of this view."""
         if self.index is None:
             return torch.arange(start, min(stop, len(self)))
         return self.index[start:stop]
 
-    def rows_at(self, where: Tensor) -> Tensor:
-        """The packed rows at these places of the storage, with every transform applied."""
-        rows = self.packed.rows.index_select(0, where)
+    def rows_at(self, stored: Tensor) -> Tensor:
+        """Gather packed rows by their storage rows, with every transform applied."""
+        rows = self.packed.rows.index_select(0, stored)
         if self.has_next is not None:
-            valid = self.has_next.index_select(0, where)
+            valid = self.has_next.index_select(0, stored)
             actions = self.packed.rows[:, self.layout.actions]
             rows = torch.cat(
-                [rows, actions.index_select(0, where + valid), valid.float().unsqueeze(1)], 1
+                [rows, actions.index_select(0, stored + valid), valid.float().unsqueeze(1)], 1
             )
         self.transform_(rows)
         return rows
 
     @cached_property
     def is_plain(self) -> bool:
-        """Whether batches are rows, all equally likely, with nothing beside them."""
+        """True if a batch is nothing but rows, all equally likely."""
         if self.layout.discrete and self.layout.has_next_actions:
             return False
         return self.shares is None and self.returns is None
 
     def write_rows(self, positions: NDArray[np.int64], out: NDArray[np.float32]) -> None:
-        """The rows at these positions of this view, into memory that is there."""
+        """Gather the rows at these positions of this view into existing memory."""
         stored, index, has_next = self._arrays
         where = positions if index is None else index.take(positions)
         if has_next is None:
-            # nothing is out of bounds to be clipped; without the word numpy takes a detour
+            # nothing is out of bounds; in mode "raise" numpy would copy through a buffer
             stored.take(where, 0, out, "clip")
         else:
             valid = has_next.take(where)
@@ -177,7 +177,7 @@ class RowView:
         return self.packed.rows.numpy(), index, has_next
 
     def transform_(self, rows: Tensor) -> None:
-        """What this view makes of rows of its layout, in place."""
+        """Apply the transforms of this view to rows of its layout, in place."""
         if self._folded is not None:
             scale, offset = self._folded
             torch.addcmul(offset, rows, scale, out=rows)
