@@ -99,13 +99,13 @@ class TransitionDataset(DatasetFields):
         return self._batch(self._view.draw(batch_size, generator), device)
 
     def gather(self, indices: Any, device: torch.device | str | None = None) -> Batch:
-        """The transitions at these positions of this dataset."""
+        """Gather the transitions at these positions of this dataset."""
         positions = torch.as_tensor(indices, dtype=torch.int64)
         index = self._view.index
         return self._batch(positions if index is None else index[positions], device)
 
-    def _batch(self, where: Tensor, device: torch.device | str | None) -> Batch:
-        rows, returns = self._view.rows_at(where), self.returns_at(where)
+    def _batch(self, stored: Tensor, device: torch.device | str | None) -> Batch:
+        rows, returns = self._view.rows_at(stored), self.returns_at(stored)
         if device is not None:
             rows = rows.to(device, non_blocking=True)
             returns = None if returns is None else returns.to(device, non_blocking=True)

@@ -130,12 +130,12 @@ class ReplayBuffer:
         if len(rows) == 1:  # plain numbers cost a fifth of what arrays of one do
             self._link(start, int(env_ids[0]), rows[0])
             return
-        where = np.arange(start, start + len(rows))
+        positions = np.arange(start, start + len(rows))
         before = self._latest[env_ids]
         goes_on = before >= 0
-        following[before[goes_on]] = where[goes_on]
+        following[before[goes_on]] = positions[goes_on]
         ended = (rows[:, self.layout.termination] + rows[:, self.layout.truncation]) > 0
-        self._latest[env_ids] = np.where(ended, -1, where)
+        self._latest[env_ids] = np.where(ended, -1, positions)
 
     def _link(self, position: int, env_id: int, row: Rows) -> None:
         """Chain a row to its environment's last; it is now the last unless the episode ended."""
@@ -184,27 +184,27 @@ class ReplayBuffer:
         """Positions drawn uniformly with replacement."""
         return torch.randint(self._size, (count,), generator=generator)
 
-    def rows_at(self, where: Tensor) -> Tensor:
+    def rows_at(self, positions: Tensor) -> Tensor:
         """Gather single transitions as packed rows."""
-        return self._rows.index_select(0, where)
+        return self._rows.index_select(0, positions)
 
-    def _write_rows(self, where: NDArray[np.int64], out: NDArray[np.float32]) -> None:
+    def _write_rows(self, positions: NDArray[np.int64], out: NDArray[np.float32]) -> None:
         """Gather rows into existing memory."""
         # nothing is out of bounds; in mode "raise" numpy would copy through a buffer
-        self._written[0].take(where, 0, out, "clip")
+        self._written[0].take(positions, 0, out, "clip")
 
     def gather(
         self,
-        where: Tensor,
+        positions: Tensor,
         device: torch.device | str | None = None,
         weights: Tensor | None = None,
         indices: Tensor | None = None,
     ) -> Batch:
         """Gather the transitions at these positions, over `n_step` steps."""
-        rows = self.rows_at(where)
+        rows = self.rows_at(positions)
         discounts = None
         if self.n_step > 1:
-            discounts = self._reach_ahead(rows, where)
+            discounts = self._reach_ahead(rows, positions)
         if device is not None:
             rows = rows.to(device, non_blocking=True)
             discounts = None if discounts is None else discounts.to(device)
@@ -213,14 +213,14 @@ class ReplayBuffer:
             rows, self.layout, discounts=discounts, weights=weights, indices=indices
         )
 
-    def _reach_ahead(self, rows: Tensor, where: Tensor) -> Tensor:
+    def _reach_ahead(self, rows: Tensor, positions: Tensor) -> Tensor:
         """Add up to `n_step` rewards in place; return the discounts of the bootstrapped values.
 
         A window ends early at an episode's end, and at the newest row: there it bootstraps from the
         last observation that it reached.
         """
-        layout, last = self.layout, where
-        discounts = torch.full((len(where),), self.gamma)
+        layout, last = self.layout, positions
+        discounts = torch.full((len(positions),), self.gamma)
         for _ in range(self.n_step - 1):
             following = self._following.index_select(0, last)
             goes_on = following >= 0

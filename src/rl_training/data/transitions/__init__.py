@@ -8,5 +8,5 @@
 - `normalizer`       observation normalisation by the statistics of the data
 - `summary`          the numbers that `data info` prints
 - `argument_checks`  errors about arguments of views
-- `spare_batches`, `fixed_batch`   memory of batches that is used again
+- `batch_memory`     memory of batches that is used again
 """

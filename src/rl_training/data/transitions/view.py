@@ -158,14 +158,14 @@ class RowView:
     def write_rows(self, positions: NDArray[np.int64], out: NDArray[np.float32]) -> None:
         """Gather the rows at these positions of this view into existing memory."""
         stored, index, has_next = self._arrays
-        where = positions if index is None else index.take(positions)
+        chosen = positions if index is None else index.take(positions)
         if has_next is None:
             # nothing is out of bounds; in mode "raise" numpy would copy through a buffer
-            stored.take(where, 0, out, "clip")
+            stored.take(chosen, 0, out, "clip")
         else:
-            valid = has_next.take(where)
-            out[:, : stored.shape[1]] = stored.take(where, 0)
-            following = stored.take(where + valid, 0)
+            valid = has_next.take(chosen)
+            out[:, : stored.shape[1]] = stored.take(chosen, 0)
+            following = stored.take(chosen + valid, 0)
             out[:, self.layout.next_actions] = following[:, self.layout.actions]
             out[:, self.layout.next_action_valid] = valid
         self.transform_(torch.from_numpy(out))
@@ -210,25 +210,25 @@ class RowView:
             return None
         return self.action_limits[0].float(), self.action_limits[1].float()
 
-    def column(self, where: int | slice, start: int = 0, stop: int | None = None) -> Tensor:
+    def column(self, columns: int | slice, start: int = 0, stop: int | None = None) -> Tensor:
         """One field of rows start to stop, as `rows_at` would give it; not copied if it can be."""
-        if self.has_next is not None and where in (
+        if self.has_next is not None and columns in (
             self.layout.next_actions,
             self.layout.next_action_valid,
         ):
             return self.rows_at(self.storage_rows(start, len(self) if stop is None else stop))[
-                :, where
+                :, columns
             ]
         if self.index is None:
-            values = self.packed.rows[start:stop, where]
+            values = self.packed.rows[start:stop, columns]
         else:
-            values = self.packed.rows[:, where][self.index[start:stop]]
+            values = self.packed.rows[:, columns][self.index[start:stop]]
         if self._folded is not None:
             scale, offset = self._folded
-            values = torch.addcmul(offset[where], values, scale[where])
-        if self._limits is not None and where in (self.layout.actions, self.layout.next_actions):
+            values = torch.addcmul(offset[columns], values, scale[columns])
+        if self._limits is not None and columns in (self.layout.actions, self.layout.next_actions):
             values = values.clamp(*self._limits)
-        if where == self.layout.reward and self.reward_transforms:
+        if columns == self.layout.reward and self.reward_transforms:
             values = values.clone()
             for transform in self.reward_transforms:
                 transform.apply_(values)
