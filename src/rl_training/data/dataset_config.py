@@ -14,18 +14,16 @@ class DatasetChoice(Options):
     """The choice of one dataset, by kind."""
 
     dataset_kind: str | None = option(
-        None, "Where transitions come from; null when no dataset is used."
+        None, "Format of the dataset, such as npz, minari or builtin; null when no dataset is used."
     )
     dataset_path: str | None = option(None, "The file to read, for kinds that are files.")
     dataset_id: str | None = option(None, "The name of a builtin or Minari dataset.")
-    dataset_download: bool = option(
-        False, "Whether a Minari dataset that is not on this machine may be downloaded."
-    )
+    dataset_download: bool = option(False, "Download a Minari dataset that is not on this machine.")
     dataset_in_memory: bool = option(
-        True, "Whether to hold the data in memory; false maps a packed copy from the cache."
+        True, "Hold the data in memory; false maps a packed copy from the cache."
     )
     dataset_size: int | None = option(
-        None, "How many transitions the random policy of kind random collects.", ge=1
+        None, "Number of transitions that kind random collects.", ge=1
     )
     dataset_seed: int | None = option(None, "Seed of the data that kind random collects.", ge=0)
 
@@ -92,15 +90,15 @@ class DatasetConfig(DatasetChoice):
     reward_clip_min: float | None = option(None, "Lower bound of the scaled and shifted reward.")
     reward_clip_max: float | None = option(None, "Upper bound of the scaled and shifted reward.")
     normalize_rewards: bool | None = option(
-        None, "Whether to scale rewards by 1000 / (best return - worst return) before all else; "
+        None, "Scale rewards by 1000 / (best return - worst return) before all else; "
         "null leaves it to the algorithm.",
     )  # fmt: skip
     normalize_observations: bool | None = option(
-        None, "Whether to normalise observations by the data's mean and deviation; null leaves "
+        None, "Normalise observations by the data's mean and deviation; null leaves "
         "it to the algorithm.",
     )  # fmt: skip
     clip_actions: bool = option(
-        False, "Whether to clip dataset actions that lie outside of the action bounds."
+        False, "Clip dataset actions that lie outside of the action bounds."
     )
     action_low: float | tuple[float, ...] | None = option(
         None, "Lower bound of actions, one number or one per dimension; null takes it from the "
