@@ -31,7 +31,7 @@ from cells import (
 )
 
 from rl_training.api.algorithms import managed_class
-from rl_training.data.builtin.library import load_builtin
+from rl_training.data import load_transition_dataset
 from rl_training.experiment import (
     TrainConfig,
     get_algorithm_spec,
@@ -98,7 +98,10 @@ def offline_algorithms() -> list[str]:
 
 
 def behaviour_returns() -> dict[str, float]:
-    return {task: load_builtin(name).describe()["return"]["mean"] for task, name in TASKS.items()}
+    return {
+        task: load_transition_dataset("builtin", dataset_id=name).describe()["return"]["mean"]
+        for task, name in TASKS.items()
+    }
 
 
 def page_text(

@@ -30,8 +30,8 @@ from rl_training.algorithms.registry import AlgorithmSpec
 from rl_training.api import algorithms as managed
 from rl_training.cli.main import app, main
 from rl_training.config import Options, parse_yaml
-from rl_training.data import Batch, DatasetConfig
-from rl_training.data.builtin.library import BUILTIN, load_builtin
+from rl_training.data import Batch, DatasetConfig, formats, load_transition_dataset
+from rl_training.data.builtin.library import BUILTIN
 from rl_training.data.dataset_config import DatasetMixPart
 from rl_training.data.offline_to_online_config import OfflineToOnlineConfig, RatioSchedule
 from rl_training.data.packing.names import SPELLINGS
@@ -94,6 +94,8 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     registry.discover()
     monkeypatch.setattr(registry, "_SPECS", dict(registry._SPECS))
     monkeypatch.setattr(managed, "_MANAGED", dict(managed._MANAGED))
+    formats.list_formats()
+    monkeypatch.setattr(formats, "_FORMATS", dict(formats._FORMATS))
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.chdir(tmp_path)
     yield tmp_path
@@ -323,7 +325,7 @@ def commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 @pytest.mark.parametrize("name", BUILTIN)
 def test_data_page_has_the_numbers_of_builtin_datasets(name: str) -> None:
-    description = load_builtin(name).describe()
+    description = load_transition_dataset("builtin", dataset_id=name).describe()
     row = next(
         line for line in (DOCS / "data.md").read_text().splitlines() if f"| `{name}`" in line
     )
@@ -341,7 +343,7 @@ def test_data_page_has_every_spelling_and_finding() -> None:
         for spelling in spellings:
             assert f"`{spelling}`" in text, spelling
     documented = table(page, "finding")
-    for source in (ROOT / "src" / "rl_training" / "data").glob("*.py"):
+    for source in (ROOT / "src" / "rl_training" / "data").rglob("*.py"):
         for node in ast.walk(ast.parse(source.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Finding":
                 name = node.args[1]

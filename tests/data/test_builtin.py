@@ -2,20 +2,23 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import gymnasium as gym
 import numpy as np
 import pytest
 
-from rl_training.config import DatasetError, EnvError
+from rl_training.config import DatasetError
 from rl_training.data.builtin import library as builtin
-from rl_training.data.builtin import scripted_policies as scripted_episodes
-from rl_training.data.builtin.library import BUILTIN, cache_path, load_builtin
-from rl_training.data.builtin.random_policy import collect, collect_random
+from rl_training.data.builtin import scripted_policies
+from rl_training.data.builtin.library import BUILTIN, cache_path
 from rl_training.data.checks.dataset_checks import check_dataset, is_wrong
+from rl_training.data.dataset_loaders import load_transition_dataset
 from rl_training.envs import infer_env_spaces
 
 MIXED, EXPERT = "pendulum/mixed-v0", "pendulum/expert-v0"
 CART_POLE, MOUNTAIN_CAR = "cartpole/mixed-v0", "mountaincar/mixed-v0"
+
+
+def load_builtin(dataset_id):
+    return load_transition_dataset("builtin", dataset_id=dataset_id)
 
 
 @pytest.fixture
@@ -31,7 +34,7 @@ def counted_builds(monkeypatch):
 
     def build():
         builds.append(1)
-        return scripted_episodes.pendulum(2, [(0.5, 0.1)], seed=1)
+        return scripted_policies.pendulum(2, [(0.5, 0.1)], seed=1)
 
     monkeypatch.setitem(BUILTIN, "small-v0", builtin.BuiltinDataset("", "Pendulum-v1", build))
     return builds
@@ -219,57 +222,3 @@ def test_sidecar_names_the_dataset_and_its_versions(cache, counted_builds):
     load_builtin("small-v0")
     facts = json.loads(cache_path("small-v0").with_suffix(".json").read_text())
     assert set(facts) == {"dataset_id", "sha256", "gymnasium", "numpy"}
-
-
-# --- collecting ---
-
-
-def test_random_collection_repeats_with_its_seed():
-    first, again, other = (collect_random(gym.make("Pendulum-v1"), 300, seed) for seed in (1, 1, 2))
-    assert first.sha256 == again.sha256 != other.sha256
-
-
-def test_random_collection_covers_the_action_bounds():
-    actions = collect_random(gym.make("Pendulum-v1"), 500, 0).actions
-    assert float(actions.min()) < -1.9
-    assert float(actions.max()) > 1.9
-
-
-def test_last_partial_episode_is_kept_and_truncated():
-    dataset = collect_random(gym.make("Pendulum-v1"), 250, 0)
-    assert dataset.truncations.nonzero().squeeze(1).tolist() == [199, 249]
-    assert not dataset.terminations.any()
-    assert dataset.episode_lengths.tolist() == [200, 50]
-
-
-def test_terminations_stay_terminations_with_their_final_observation():
-    dataset = collect_random(gym.make("CartPole-v1"), 500, 0)
-    ends = dataset.terminations.nonzero().squeeze(1)
-    assert dataset.discrete
-    assert len(ends) > 5
-    # CartPole terminates outside 2.4 or 0.2095 rad: only the real final observation is there.
-    final = dataset.next_obs[ends].abs()
-    assert bool(((final[:, 0] > 2.4) | (final[:, 2] > 0.2095)).all())
-    assert int(dataset.truncations.sum()) == int(not dataset.terminations[-1])
-
-
-def test_collect_uses_the_given_policy():
-    dataset = collect(gym.make("Pendulum-v1"), lambda obs: obs[1:2] * 0.5, 50, seed=3)
-    np.testing.assert_allclose(dataset.actions, dataset.obs[:, 1:2] * 0.5)
-
-
-def test_choices_are_numbered_from_zero():
-    space = gym.spaces.Discrete(2, start=-1)
-    env = gym.wrappers.TransformAction(gym.make("CartPole-v1"), lambda a: a + 1, space)
-    dataset = collect_random(env, 100, 0)
-    assert sorted(set(dataset.actions.tolist())) == [0, 1]
-
-
-def test_empty_collection_is_refused():
-    with pytest.raises(DatasetError, match="at least 1 transition, got size 0"):
-        collect_random(gym.make("Pendulum-v1"), 0, 0)
-
-
-def test_collection_needs_flat_spaces():
-    with pytest.raises(EnvError, match="flat observations"):
-        collect_random(gym.make("FrozenLake-v1"), 10, 0)

@@ -3,8 +3,8 @@ import torch
 
 from rl_training.config import ConfigError
 from rl_training.data import DatasetConfig, ObservationNormalizer
-from rl_training.data.dataset_config import KIND_KEYS, DatasetMixPart
-from rl_training.data.dataset_loaders import LOADERS
+from rl_training.data.dataset_config import DatasetMixPart
+from rl_training.data.formats import list_formats
 
 
 def test_defaults_mean_no_dataset_and_no_change():
@@ -44,7 +44,9 @@ def test_valid_choices_are_accepted(keys):
          "dataset_seed is not used by dataset_kind 'npz'"),
         ({"dataset_kind": "random", "dataset_in_memory": False}, "dataset_in_memory is not used"),
         ({"dataset_path": "b"}, "dataset_path needs dataset_kind"),
-        ({"dataset_kind": "npzz"}, "did you mean 'npz'"),
+        ({"dataset_kind": "npzz"},
+         "dataset_kind: unknown dataset_kind 'npzz'; did you mean 'npz'\\? .*builtin, hdf5, minari"),
+        ({"dataset_kind": 3}, "dataset_kind: expected text or null, got 3"),
         ({"dataset_kind": "builtin", "dataset_id": "a", "dataset_mix": [{"kind": "random"}]},
          "either dataset_mix or dataset_kind"),
         ({"dataset_mix": []}, "dataset_mix: needs at least one dataset"),
@@ -79,9 +81,8 @@ def test_parts_of_a_mixture_accept_short_and_long_names():
     assert short == DatasetMixPart(dataset_kind="npz", dataset_path="a.npz", weight=2)
 
 
-def test_every_kind_has_keys_a_loader_and_a_documented_option():
-    assert set(KIND_KEYS) == set(LOADERS)
-    assert {key for keys in KIND_KEYS.values() for key in keys} < set(DatasetConfig.model_fields)
+def test_every_key_of_a_format_is_a_documented_option():
+    assert {key for entry in list_formats() for key in entry.keys} < set(DatasetConfig.model_fields)
     assert all(field.description for field in DatasetConfig.model_fields.values())
 
 

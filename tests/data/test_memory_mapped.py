@@ -16,9 +16,9 @@ from rl_training.data import (
     TransitionDataset,
     load_transition_dataset,
     mix_transition_datasets,
-    packing,
 )
 from rl_training.data.formats.npz import NpzSource
+from rl_training.data.packing import source
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_sequences_are_compacted_on_disk_as_in_memory(tmp_path, episodes):
 
 
 def test_packing_on_disk_holds_only_pieces_in_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(packing, "PIECE_BYTES", 1 << 18)
+    monkeypatch.setattr(source, "PIECE_BYTES", 1 << 18)
     obs = np.random.default_rng(0).standard_normal((50_001, 20)).astype(np.float32)
     np.savez(
         tmp_path / "a.npz", obs=obs[:-1], next_obs=obs[1:], actions=obs[1:, :4],

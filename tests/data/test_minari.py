@@ -6,8 +6,10 @@ import torch
 from gymnasium import spaces
 
 from rl_training.config import DatasetError
-from rl_training.data import TransitionDataset, load_transition_dataset, packing
-from rl_training.data.formats.minari import open_minari
+from rl_training.data import TransitionDataset, load_transition_dataset
+from rl_training.data.formats.minari import open_episodes
+from rl_training.data.packing import source
+from rl_training.data.packing.pack import pack
 
 minari = pytest.importorskip("minari")
 
@@ -55,7 +57,7 @@ def stored():
 @pytest.mark.filterwarnings("ignore::UserWarning:minari")
 @pytest.mark.parametrize("piece_bytes", [200, 1 << 20])
 def test_episodes_load_with_true_final_observations(stored, monkeypatch, piece_bytes):
-    monkeypatch.setattr(packing, "PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr(source, "PIECE_BYTES", piece_bytes)
     dataset = load_transition_dataset("minari", dataset_id="test/walk-v0")
     episodes = list(stored.iterate_episodes())
     for ours, theirs in (
@@ -105,8 +107,8 @@ class OtherStorage:
 @pytest.mark.filterwarnings("ignore::UserWarning:minari")
 def test_other_storage_formats_are_read_through_minari(tmp_path):
     stored = write("test/walk-v0", [5, 3, 7])
-    with open_minari(OtherStorage(stored, tmp_path)) as source:
-        dataset = TransitionDataset.from_packed(packing.pack(source))
+    with open_episodes(OtherStorage(stored, tmp_path)) as episodes:
+        dataset = TransitionDataset.from_packed(pack(episodes))
     assert dataset.sha256 == load_transition_dataset("minari", dataset_id="test/walk-v0").sha256
 
 

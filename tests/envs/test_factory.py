@@ -4,6 +4,7 @@ from gymnasium.vector import AutoresetMode
 
 from rl_training.config import ConfigError, EnvError
 from rl_training.envs import make_env, make_raw_env, make_vector_env, parse_env_kwargs
+from rl_training.runtime import TrainConfig
 
 
 def test_every_other_key_goes_to_gymnasium_make():
@@ -128,3 +129,21 @@ def test_vector_env_errors_reach_the_caller(asynchronous):
 def test_vector_env_needs_at_least_one_copy():
     with pytest.raises(ConfigError, match="num_envs: must be >= 1, got 0"):
         make_vector_env("Pendulum-v1", 0)
+
+
+def test_options_that_were_parsed_once_are_used_as_they_are():
+    kwargs = {"g": 3.0, "wrappers": {"reward": {"scale": 2.0}}, "evaluation": {"g": 5.0}}
+    config = TrainConfig(algo="sac", env_id="Pendulum-v1", env_kwargs=kwargs)
+    options = config.groups.env
+    assert options == parse_env_kwargs(kwargs)
+    assert parse_env_kwargs(options) is options
+    for use, gravity in (("training", 3.0), ("evaluation", 5.0)):
+        env = make_env("Pendulum-v1", options, use=use)
+        assert env.unwrapped.g == gravity
+        assert "RewardScaleWrapper" in str(env)
+
+
+def test_env_kwargs_that_are_no_mapping_are_one_problem():
+    with pytest.raises(ConfigError) as caught:
+        TrainConfig(algo="sac", env_id="Pendulum-v1", env_kwargs="g")
+    assert [problem.path for problem in caught.value.problems] == [("env_kwargs",)]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rl_training.api import algorithm
-from rl_training.data.builtin.library import load_builtin
+from rl_training.data import load_transition_dataset
 
 pytestmark = pytest.mark.slow
 SEEDS = (1, 2, 3)
@@ -28,7 +28,9 @@ def scores(name: str, tmp_path: Path, **overrides: Any) -> np.ndarray[Any, Any]:
 
 
 def test_mixed_data_td3_bc_beats_cloning_beats_the_data(tmp_path: Path) -> None:
-    behaviour = load_builtin("pendulum/mixed-v0").episode_returns.mean()
+    behaviour = load_transition_dataset(
+        "builtin", dataset_id="pendulum/mixed-v0"
+    ).episode_returns.mean()
     cloned, best_cloned = scores("bc/pendulum", tmp_path), scores("bc/pendulum-top10", tmp_path)
     learned = scores("td3_bc/pendulum", tmp_path)
     assert learned.min() > cloned.max()

@@ -55,7 +55,7 @@ PluginOption = Annotated[
     list[str],
     typer.Option(
         "--plugin",
-        help="Python file or module that registers an algorithm.",
+        help="Python file or module that registers an algorithm or a dataset format.",
         callback=_load_plugins,
         is_eager=True,
     ),

@@ -22,7 +22,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()
-def info(dataset: Location, json: Json = False) -> None:
+def info(dataset: Location, json: Json = False, plugin: PluginOption = []) -> None:  # noqa: B006
     """What a dataset holds: sizes, episodes, returns, ranges."""
     from rl_training.data.locations import load_location
 
@@ -41,6 +41,7 @@ def check(
         str | None, typer.Option(help="Compare with the spaces of this environment.")
     ] = None,
     json: Json = False,
+    plugin: PluginOption = [],  # noqa: B006
 ) -> None:
     """Report what makes offline training fail silently; exit code 1 if anything is wrong."""
     from rl_training.data.locations import check_location
@@ -81,6 +82,7 @@ def convert(
     reward_scale: Annotated[float, typer.Option(help="Multiply rewards.")] = 1.0,
     reward_shift: Annotated[float, typer.Option(help="Add to rewards after scaling.")] = 0.0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the target.")] = False,
+    plugin: PluginOption = [],  # noqa: B006
 ) -> None:
     """Write a dataset in another format, or with something about it changed."""
     from rl_training.data.locations import load_location
@@ -146,11 +148,12 @@ def collect(
 
 
 def _refuse_existing(path: Path, overwrite: bool) -> None:
-    from rl_training.data.locations import FILE_KINDS
+    from rl_training.data.formats import file_endings
     from rl_training.runs.layout import check_output_dir
 
-    if path.suffix.lower() not in FILE_KINDS:
-        raise DatasetError(f"{path}: write to a file that ends in {', '.join(FILE_KINDS)}")
+    endings = file_endings(writable=True)
+    if path.suffix.lower() not in endings:
+        raise DatasetError(f"{path}: write to a file that ends in {', '.join(endings)}")
     if path.exists() and not overwrite:
         raise DatasetError(f"{path} exists; pass --overwrite to replace it")
     check_output_dir(path.parent)

@@ -1,57 +1,38 @@
-"""The options that choose a dataset and prepare its rewards, observations and actions."""
+"""Options that choose a dataset and prepare its rewards, observations and actions."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
 
 from rl_training.config import ConfigError, Options, Problem, option
-
-DatasetKind = Literal["builtin", "random", "npz", "pt", "minari", "hdf5"]
-
-# Which dataset_* keys mean something to each kind.
-KIND_KEYS: dict[str, tuple[str, ...]] = {
-    "builtin": ("dataset_id",),
-    "random": ("dataset_size", "dataset_seed"),
-    "npz": ("dataset_path", "dataset_in_memory"),
-    "pt": ("dataset_path", "dataset_in_memory"),
-    "minari": ("dataset_id", "dataset_download", "dataset_in_memory"),
-    "hdf5": ("dataset_path", "dataset_in_memory"),
-}
-_REQUIRED = ("dataset_path", "dataset_id")  # by the kinds that know them
-
-
-def problems_with_keys(kind: str, given: Collection[str]) -> list[Problem]:
-    """Keys that a kind needs and lacks, and keys that it does not use."""
-    allowed = KIND_KEYS[kind]
-    lacking = [key for key in allowed if key in _REQUIRED and key not in given]
-    unused = [key for key in given if key.startswith("dataset_") and key not in allowed]
-    return [
-        *(Problem((key,), f"dataset_kind {kind!r} needs {key}") for key in lacking),
-        *(Problem((key,), f"{key} is not used by dataset_kind {kind!r}") for key in unused),
-    ]
+from rl_training.data.formats import get_format, problems_with_options
 
 
 class DatasetChoice(Options):
-    """Which dataset, by kind."""
+    """The choice of one dataset, by kind."""
 
-    dataset_kind: DatasetKind | None = option(
-        None, "Where transitions come from; null when no dataset is used."
+    dataset_kind: str | None = option(
+        None, "Format of the dataset, such as npz, minari or builtin; null when no dataset is used."
     )
-    dataset_path: str | None = option(None, "The file to read, for kinds npz, pt and hdf5.")
+    dataset_path: str | None = option(None, "The file to read, for kinds that are files.")
     dataset_id: str | None = option(None, "The name of a builtin or Minari dataset.")
-    dataset_download: bool = option(
-        False, "Whether a Minari dataset that is not on this machine may be downloaded."
-    )
+    dataset_download: bool = option(False, "Download a Minari dataset that is not on this machine.")
     dataset_in_memory: bool = option(
-        True, "Whether to hold the data in memory; false maps a packed copy from the cache."
+        True, "Hold the data in memory; false maps a packed copy from the cache."
     )
     dataset_size: int | None = option(
-        None, "How many transitions the random policy of kind random collects.", ge=1
+        None, "Number of transitions that kind random collects.", ge=1
     )
     dataset_seed: int | None = option(None, "Seed of the data that kind random collects.", ge=0)
+
+    @field_validator("dataset_kind")
+    @classmethod
+    def _is_registered(cls, kind: str | None) -> str | None:
+        if kind is not None:
+            get_format(kind)
+        return kind
 
     def chosen_keys(self) -> dict[str, Any]:
         """The dataset_* keys that differ from their defaults, without the kind."""
@@ -91,7 +72,7 @@ class DatasetMixPart(DatasetChoice):
     def _check_keys(self) -> DatasetMixPart:
         if self.dataset_kind is None:
             raise ConfigError([Problem(("dataset_kind",), "is required")])
-        _raise(problems_with_keys(self.dataset_kind, self.chosen_keys()))
+        _raise(problems_with_options(self.dataset_kind, self.chosen_keys()))
         return self
 
 
@@ -109,15 +90,15 @@ class DatasetConfig(DatasetChoice):
     reward_clip_min: float | None = option(None, "Lower bound of the scaled and shifted reward.")
     reward_clip_max: float | None = option(None, "Upper bound of the scaled and shifted reward.")
     normalize_rewards: bool | None = option(
-        None, "Whether to scale rewards by 1000 / (best return - worst return) before all else; "
+        None, "Scale rewards by 1000 / (best return - worst return) before all else; "
         "null leaves it to the algorithm.",
     )  # fmt: skip
     normalize_observations: bool | None = option(
-        None, "Whether to normalise observations by the data's mean and deviation; null leaves "
+        None, "Normalise observations by the data's mean and deviation; null leaves "
         "it to the algorithm.",
     )  # fmt: skip
     clip_actions: bool = option(
-        False, "Whether to clip dataset actions that lie outside of the action bounds."
+        False, "Clip dataset actions that lie outside of the action bounds."
     )
     action_low: float | tuple[float, ...] | None = option(
         None, "Lower bound of actions, one number or one per dimension; null takes it from the "
@@ -144,7 +125,7 @@ class DatasetConfig(DatasetChoice):
             return [Problem((key,), "belongs inside the parts of dataset_mix") for key in keys]
         if self.dataset_kind is None:
             return [Problem((key,), f"{key} needs dataset_kind") for key in keys]
-        return problems_with_keys(self.dataset_kind, keys)
+        return problems_with_options(self.dataset_kind, keys)
 
     def _value_problems(self) -> list[Problem]:
         problems = []

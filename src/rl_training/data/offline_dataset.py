@@ -19,7 +19,7 @@ from torch import Tensor
 from rl_training.config import DatasetError
 from rl_training.data.packing.pack import PackedRows, pack
 from rl_training.data.packing.source import ArraySource
-from rl_training.data.saving import save_fields
+from rl_training.data.saving import save_dataset
 from rl_training.data.transitions.argument_checks import (
     Numbers,
     ordered,
@@ -62,7 +62,7 @@ class TransitionDataset(DatasetFields):
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any], source: str = "data") -> TransitionDataset:
-        """Arrays under the names of D4RL, Minari, OGBench, SB3 or ours."""
+        """Make a dataset of arrays under the names of D4RL, Minari, OGBench, SB3 or ours."""
         return cls.from_packed(pack(ArraySource(fields, source)))
 
     @classmethod
@@ -99,33 +99,33 @@ class TransitionDataset(DatasetFields):
         return self._batch(self._view.draw(batch_size, generator), device)
 
     def gather(self, indices: Any, device: torch.device | str | None = None) -> Batch:
-        """The transitions at these positions of this dataset."""
+        """Gather the transitions at these positions of this dataset."""
         positions = torch.as_tensor(indices, dtype=torch.int64)
         index = self._view.index
         return self._batch(positions if index is None else index[positions], device)
 
-    def _batch(self, where: Tensor, device: torch.device | str | None) -> Batch:
-        rows, returns = self._view.rows_at(where), self.returns_at(where)
+    def _batch(self, stored: Tensor, device: torch.device | str | None) -> Batch:
+        rows, returns = self._view.rows_at(stored), self.returns_at(stored)
         if device is not None:
             rows = rows.to(device, non_blocking=True)
             returns = None if returns is None else returns.to(device, non_blocking=True)
         return Batch.from_rows(rows, self._view.layout, returns=returns)
 
-    def returns_at(self, places: Tensor) -> Tensor | None:
-        """Returns to go at these places, if they are carried along."""
+    def returns_at(self, stored: Tensor) -> Tensor | None:
+        """Returns to go of these storage rows, after `with_returns`."""
         returns = self._view.returns
-        return None if returns is None else returns.index_select(0, places)
+        return None if returns is None else returns.index_select(0, stored)
 
     def draw(self, count: int, generator: torch.Generator | None) -> Tensor:
-        """Places for `rows_at`, drawn as `sample` draws."""
+        """Draw storage rows for `rows_at`, as `sample` does."""
         return self._view.draw(count, generator)
 
-    def rows_at(self, places: Tensor) -> Tensor:
-        """Packed rows in this dataset's `layout`, with every transform applied."""
-        return self._view.rows_at(places)
+    def rows_at(self, stored: Tensor) -> Tensor:
+        """Gather packed rows in this dataset's `layout`, with every transform applied."""
+        return self._view.rows_at(stored)
 
     def with_reward_transforms_of(self, rows: Tensor) -> Tensor:
-        """Packed rows of another source, in place, with the rewards that this dataset would show."""
+        """Apply this dataset's reward transforms, in place, to packed rows of another source."""
         for transform in self._view.reward_transforms:
             transform.apply_(rows[:, self.layout.reward])
         return rows
@@ -144,8 +144,8 @@ class TransitionDataset(DatasetFields):
         clip_max: float | None = None,
     ) -> TransitionDataset:
         """Rewards scaled, then shifted, then clipped; several calls act one after the other."""
-        given = {"scale": scale, "shift": shift, "clip_min": clip_min, "clip_max": clip_max}
-        for name, value in given.items():
+        numbers = {"scale": scale, "shift": shift, "clip_min": clip_min, "clip_max": clip_max}
+        for name, value in numbers.items():
             if value is not None:
                 require_float32(value, name)
         if clip_min is not None and clip_max is not None and clip_min >= clip_max:
@@ -188,9 +188,9 @@ class TransitionDataset(DatasetFields):
             bottom, top = before[0].clamp(bottom, top), before[1].clamp(bottom, top)
         return self._with(action_limits=(bottom, top))
 
-    def _require_continuous(self, what: str) -> None:
+    def _require_continuous(self, change: str) -> None:
         if self.discrete:
-            raise DatasetError(f"{self.source}: actions are discrete and cannot be {what}")
+            raise DatasetError(f"{self.source}: actions are discrete and cannot be {change}")
 
     def with_next_actions(self) -> TransitionDataset:
         """The action of the following row as next action; not valid where an episode ends."""
@@ -208,13 +208,13 @@ class TransitionDataset(DatasetFields):
         return self._with(has_next=has_next)
 
     def with_valid_next_actions(self) -> TransitionDataset:
-        """Without the rows that bootstrap but have no next action (truncated last rows)."""
+        """Drop rows that bootstrap but have no next action (truncated last rows)."""
         dataset = self.with_next_actions()
         valid = dataset._view.column(dataset.layout.next_action_valid)
         return dataset._subset((valid + dataset.terminations).nonzero().squeeze(1))
 
     def with_returns(self, gamma: float) -> TransitionDataset:
-        """Batches with the discounted return to go of each row, of the rewards shown by now."""
+        """Add discounted returns to go to batches, of the rewards after all transforms so far."""
         episodes = self.episodes
         last = np.repeat(episodes.starts + episodes.lengths - 1, episodes.lengths)
         totals = returns_to_go(self.rewards, torch.from_numpy(last), gamma)
@@ -223,7 +223,7 @@ class TransitionDataset(DatasetFields):
         return self._with(returns=stored)
 
     def top_episodes(self, fraction: float) -> TransitionDataset:
-        """The best share of episodes by undiscounted return, at least one."""
+        """Keep the best share of episodes by undiscounted return, at least one."""
         require_fraction(fraction, one_allowed=True)
         episodes = self.episodes
         return self._subset(rows_of(episodes, choose_best(episodes.returns, fraction)))
@@ -231,9 +231,11 @@ class TransitionDataset(DatasetFields):
     def split(self, fraction: float, seed: int) -> tuple[TransitionDataset, TransitionDataset]:
         """Two parts, the first with `fraction` of the episodes (of the rows, if unknown)."""
         require_fraction(fraction, one_allowed=False)
-        known = self.boundaries != "unknown"
-        episodes = self.episodes if known else Episodes.single_rows(len(self))
-        first = choose_share(len(episodes.starts), fraction, seed, "episode" if known else "row")
+        has_episodes = self.boundaries != "unknown"
+        episodes = self.episodes if has_episodes else Episodes.single_rows(len(self))
+        first = choose_share(
+            len(episodes.starts), fraction, seed, "episode" if has_episodes else "row"
+        )
         return (
             self._subset(rows_of(episodes, first)),
             self._subset(rows_of(episodes, ~first)),
@@ -248,5 +250,5 @@ class TransitionDataset(DatasetFields):
         return self._with(index=positions if index is None else index[positions])
 
     def save(self, path: str | Path) -> None:
-        """Write what `sample` would give to .npz, .pt or .hdf5; an interrupted write leaves nothing."""
-        save_fields(self, Path(path).expanduser())
+        """Write the rows, transforms applied, in the format of the file ending; all or nothing."""
+        save_dataset(self, Path(path).expanduser())

@@ -1,4 +1,4 @@
-"""Several datasets as one, each with its share of every batch."""
+"""Mixtures: several datasets as one, with a share of every batch for each part."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rl_training.data.transitions.view import RowView, Shares
 def mix_transition_datasets(
     datasets: Sequence[TransitionDataset], weights: Sequence[float] | None = None
 ) -> TransitionDataset:
-    """One dataset of all rows, transforms applied.
+    """Join datasets into one, transforms applied.
 
     Args:
         datasets: Parts with the same observation width and action kind.
@@ -28,29 +28,26 @@ def mix_transition_datasets(
         raise DatasetError("a mixture needs at least one dataset")
     for other in datasets[1:]:
         _require_same_kind(datasets[0], other)
-    parts, notes = _with_common_fields(datasets)
-    packed = _concatenate(parts, notes)
-    return TransitionDataset.from_view(RowView(packed, shares=_shares(parts, weights)))
+    packed = _concatenate(datasets, _notes(datasets))
+    return TransitionDataset.from_view(RowView(packed, shares=_shares(datasets, weights)))
 
 
 def _require_same_kind(first: TransitionDataset, other: TransitionDataset) -> None:
-    for what in ("obs_dim", "discrete", "action_width"):
-        ours, theirs = getattr(first, what), getattr(other, what)
+    for name in ("obs_dim", "discrete", "action_width"):
+        ours, theirs = getattr(first, name), getattr(other, name)
         if ours != theirs:
             raise DatasetError(
-                f"cannot mix {first.source} and {other.source}: {what} is {ours} and {theirs}"
+                f"cannot mix {first.source} and {other.source}: {name} is {ours} and {theirs}"
             )
 
 
-def _with_common_fields(
-    datasets: Sequence[TransitionDataset],
-) -> tuple[list[TransitionDataset], list[str]]:
-    """Next actions stay only if every part has them."""
+def _notes(datasets: Sequence[TransitionDataset]) -> list[str]:
+    """Notes of all parts, and whether next actions are dropped because a part has none."""
     notes = [f"{part.source}: {note}" for part in datasets for note in part.notes]
     without = [part.source for part in datasets if not part.layout.has_next_actions]
     if without and len(without) < len(datasets):
         notes.append(f"dropped next actions: {', '.join(without)} has none")
-    return list(datasets), notes
+    return notes
 
 
 def _concatenate(parts: Sequence[TransitionDataset], notes: Sequence[str]) -> PackedRows:

@@ -1,4 +1,4 @@
-"""The options of going on online from logged data."""
+"""Options of offline-to-online training: pretraining on logs, then fine-tuning online."""
 
 from __future__ import annotations
 
@@ -52,10 +52,11 @@ class OfflineToOnlineConfig(Options):
         return value
 
     def ratio(self) -> RatioSchedule | float | None:
-        given = self.offline_batch_ratio
-        return RatioSchedule(**given) if isinstance(given, dict) else given
+        """Read `offline_batch_ratio`; a mapping is a schedule."""
+        ratio = self.offline_batch_ratio
+        return RatioSchedule(**ratio) if isinstance(ratio, dict) else ratio
 
 
 def offline_to_online_options(**defaults: Any) -> type[OfflineToOnlineConfig]:
-    """The same options with an algorithm's own defaults."""
+    """Make the options of one algorithm: `OfflineToOnlineConfig` with other defaults."""
     return with_defaults(OfflineToOnlineConfig, defaults)

@@ -1,4 +1,4 @@
-"""What online learners remember: packed rows in a ring, in the units that they learn in.
+"""Experience replay: packed rows in a ring buffer, in the units that learners see.
 
 A vector step is one copy into the ring, a batch one gather from it. Each row knows the row that
 followed it in its episode, so that n-step returns never cross an episode's end, another
@@ -48,7 +48,7 @@ class ReplayBuffer:
         self.capacity = capacity
         self.layout = layout or RowLayout(obs_dim, action_width, discrete)
         self.n_step, self.gamma = n_step, gamma
-        # memory that is not written to yet is not taken from the machine
+        # the system hands out memory when it is first written to
         self._rows = torch.empty(capacity, self.layout.width)
         self._following = torch.empty(capacity, dtype=torch.int64)  # next row of the episode, or -1
         self._env_ids = torch.empty(capacity, dtype=torch.int32)
@@ -81,7 +81,7 @@ class ReplayBuffer:
         truncations: ArrayLike,
         env_ids: NDArray[np.int64] | None = None,
     ) -> None:
-        """One transition of each of some environments, in one copy."""
+        """Add one transition of each of some environments, in one copy."""
         rows = self._pack(obs, actions, rewards, next_obs, terminations, truncations)
         self.add_rows(rows, np.arange(len(rows)) if env_ids is None else env_ids)
 
@@ -109,7 +109,7 @@ class ReplayBuffer:
         return np.empty((count, self.layout.width), np.float32)
 
     def add_rows(self, rows: Rows, env_ids: NDArray[np.int64]) -> None:
-        """Packed rows, one for each of these environments."""
+        """Add packed rows, one for each of these environments."""
         count, start = len(rows), self._position
         if count > self.capacity:
             raise ValueError(f"{count} rows do not fit into a buffer of {self.capacity}")
@@ -122,44 +122,44 @@ class ReplayBuffer:
         self._position = (start + count) % self.capacity
         self._size = min(self._size + count, self.capacity)
 
-    def _write(self, place: slice, start: int, rows: Rows, env_ids: NDArray[np.int64]) -> None:
-        held, following, owners = self._written
-        held[place] = rows
-        owners[place] = env_ids
-        following[place] = -1
+    def _write(self, target: slice, start: int, rows: Rows, env_ids: NDArray[np.int64]) -> None:
+        stored, following, owners = self._written
+        stored[target] = rows
+        owners[target] = env_ids
+        following[target] = -1
         if len(rows) == 1:  # plain numbers cost a fifth of what arrays of one do
             self._link(start, int(env_ids[0]), rows[0])
             return
-        where = np.arange(start, start + len(rows))
+        positions = np.arange(start, start + len(rows))
         before = self._latest[env_ids]
         goes_on = before >= 0
-        following[before[goes_on]] = where[goes_on]
+        following[before[goes_on]] = positions[goes_on]
         ended = (rows[:, self.layout.termination] + rows[:, self.layout.truncation]) > 0
-        self._latest[env_ids] = np.where(ended, -1, where)
+        self._latest[env_ids] = np.where(ended, -1, positions)
 
-    def _link(self, place: int, env_id: int, row: Rows) -> None:
-        """This row follows its environment's last, and is now the last unless the episode ended."""
+    def _link(self, position: int, env_id: int, row: Rows) -> None:
+        """Chain a row to its environment's last; it is now the last unless the episode ended."""
         before = self._latest.item(env_id)
         if before >= 0:
-            self._written[1][before] = place
+            self._written[1][before] = position
         ended = row.item(self.layout.termination) or row.item(self.layout.truncation)
-        self._latest[env_id] = -1 if ended else place
+        self._latest[env_id] = -1 if ended else position
 
     def begin_episode(self, env_id: int) -> None:
-        """The next row of this environment does not follow on from its last."""
+        """Begin an episode with the next row of this environment."""
         self._latest[env_id] = -1
 
     def newest(self, count: int) -> Tensor:
-        """Places of the rows written last, in the order of writing."""
+        """Positions of the rows written last, in the order of writing."""
         return torch.arange(self._position - count, self._position) % self.capacity
 
-    def ended(self, places: Tensor) -> Tensor:
-        """Whether the episodes of these rows ended with them."""
-        rows = self._rows.index_select(0, places)
+    def ended(self, positions: Tensor) -> Tensor:
+        """True for rows that ended their episode."""
+        rows = self._rows.index_select(0, positions)
         return (rows[:, self.layout.termination] + rows[:, self.layout.truncation]) > 0
 
     def in_episode(self, env_id: int) -> bool:
-        """Whether this environment's next row follows on from its last."""
+        """True if this environment's next row follows on from its last."""
         return bool(self._latest[env_id] >= 0)
 
     # -- reading ------------------------------------------------------------------------------
@@ -181,30 +181,30 @@ class ReplayBuffer:
         return self.gather(self.draw(batch_size, generator), device)
 
     def draw(self, count: int, generator: torch.Generator | None) -> Tensor:
-        """Places drawn uniformly with replacement."""
+        """Positions drawn uniformly with replacement."""
         return torch.randint(self._size, (count,), generator=generator)
 
-    def rows_at(self, where: Tensor) -> Tensor:
-        """Single transitions as packed rows."""
-        return self._rows.index_select(0, where)
+    def rows_at(self, positions: Tensor) -> Tensor:
+        """Gather single transitions as packed rows."""
+        return self._rows.index_select(0, positions)
 
-    def _write_rows(self, where: NDArray[np.int64], out: NDArray[np.float32]) -> None:
-        """`rows_at` into memory that is there."""
-        # nothing is out of bounds to be clipped; without the word numpy takes a detour
-        self._written[0].take(where, 0, out, "clip")
+    def _write_rows(self, positions: NDArray[np.int64], out: NDArray[np.float32]) -> None:
+        """Gather rows into existing memory."""
+        # nothing is out of bounds; in mode "raise" numpy would copy through a buffer
+        self._written[0].take(positions, 0, out, "clip")
 
     def gather(
         self,
-        where: Tensor,
+        positions: Tensor,
         device: torch.device | str | None = None,
         weights: Tensor | None = None,
         indices: Tensor | None = None,
     ) -> Batch:
-        """The transitions at these places, over `n_step` steps."""
-        rows = self.rows_at(where)
+        """Gather the transitions at these positions, over `n_step` steps."""
+        rows = self.rows_at(positions)
         discounts = None
         if self.n_step > 1:
-            discounts = self._reach_ahead(rows, where)
+            discounts = self._reach_ahead(rows, positions)
         if device is not None:
             rows = rows.to(device, non_blocking=True)
             discounts = None if discounts is None else discounts.to(device)
@@ -213,14 +213,14 @@ class ReplayBuffer:
             rows, self.layout, discounts=discounts, weights=weights, indices=indices
         )
 
-    def _reach_ahead(self, rows: Tensor, where: Tensor) -> Tensor:
-        """Add up to `n_step` rewards in place; returns what the bootstrapped value is scaled by.
+    def _reach_ahead(self, rows: Tensor, positions: Tensor) -> Tensor:
+        """Add up to `n_step` rewards in place; return the discounts of the bootstrapped values.
 
         A window ends early at an episode's end, and at the newest row: there it bootstraps from the
         last observation that it reached.
         """
-        layout, last = self.layout, where
-        discounts = torch.full((len(where),), self.gamma)
+        layout, last = self.layout, positions
+        discounts = torch.full((len(positions),), self.gamma)
         for _ in range(self.n_step - 1):
             following = self._following.index_select(0, last)
             goes_on = following >= 0
@@ -239,7 +239,7 @@ class ReplayBuffer:
         to_env: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
         source: str = "replay buffer",
     ) -> TransitionDataset:
-        """The rows as a log: each environment's episodes in the order they were made.
+        """Copy the rows to a dataset: each environment's episodes in the order they were made.
 
         `to_env` gives actions their environment's units. An episode that is still running, or that
         was cut off, counts as truncated at its newest row.
@@ -272,7 +272,7 @@ class ReplayBuffer:
     # -- checkpoints --------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Only what is filled."""
+        """Tensors of the filled part."""
         return {
             "rows": self._rows[: self._size],
             "following": self._following[: self._size],

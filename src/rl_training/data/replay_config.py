@@ -1,4 +1,4 @@
-"""The options of collecting: how much, how often to learn from it, and what is kept."""
+"""Options of collecting: how much, how often to learn from it, and which rows to draw."""
 
 from __future__ import annotations
 
@@ -44,15 +44,14 @@ class ReplayConfig(Options):
 
 
 def replay_options(**defaults: Any) -> type[ReplayConfig]:
-    """The same options with an algorithm's own defaults."""
+    """Make the options of one algorithm: `ReplayConfig` with other defaults."""
     return with_defaults(ReplayConfig, defaults)
 
 
 def with_defaults(group: type[OptionsT], defaults: dict[str, Any]) -> type[OptionsT]:
-    """The same group of options with other defaults."""
+    """Make a subclass of a group of options with other defaults."""
     fields: dict[str, Any] = {}
     for name, default in defaults.items():
         field = group.model_fields[name]
-        own = FieldInfo.merge_field_infos(field, default=default)
-        fields[name] = (field.annotation, own)
+        fields[name] = (field.annotation, FieldInfo.merge_field_infos(field, default=default))
     return create_model(group.__name__, __base__=group, **fields)

@@ -1,44 +1,33 @@
-"""Writes a dataset to .npz, .pt or .hdf5, aside first, so that a file is whole or not there."""
+"""Writing datasets: under a temporary name first, so that a file is whole or not there."""
 
 from __future__ import annotations
 
 import os
-import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 
-from rl_training.config import DatasetError, MissingExtraError, OutputError
-from rl_training.data.packing.source import Array
-
-if TYPE_CHECKING:
-    from rl_training.data.transitions.fields import DatasetFields
-
-D4RL_NAMES = {
-    "obs": "observations", "next_obs": "next_observations",
-    "terminations": "terminals", "truncations": "timeouts",
-}  # fmt: skip
+from rl_training.config import DatasetError, OutputError
+from rl_training.data.formats import file_endings, format_of_file
+from rl_training.data.packing.source import Array, FieldInfo
+from rl_training.data.transitions.fields import DatasetFields
 
 
-def save_fields(dataset: DatasetFields, path: Path) -> None:
-    """Choose the format by suffix, write beside the target, then rename."""
-    write = _WRITERS.get(path.suffix.lower())
-    if write is None:
-        raise DatasetError(f"{path.name}: unknown suffix; use one of {', '.join(_WRITERS)}")
+def save_dataset(dataset: DatasetFields, path: Path) -> None:
+    """Write the dataset in the format of the file ending."""
+    dataset_format = format_of_file(path)
+    if dataset_format is None or dataset_format.write is None:
+        endings = ", ".join(file_endings(writable=True))
+        raise DatasetError(f"{path.name}: unknown suffix; use one of {endings}")
     with written_aside(path) as aside:
-        try:
-            write(dataset, aside)
-        except _NotFiniteError as problem:
-            raise DatasetError(f"cannot write {path}: {problem}") from None
+        dataset_format.write(DatasetSource(dataset, f"cannot write {path}"), aside)
 
 
 @contextmanager
 def written_aside(path: Path) -> Iterator[Path]:
-    """A name beside `path` to write to; takes its place when all went well."""
+    """Give a name beside `path` to write to; rename it to `path` when all went well."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -48,105 +37,50 @@ def written_aside(path: Path) -> Iterator[Path]:
         reason = getattr(error, "strerror", None) or error
         raise OutputError(f"cannot write {path}: {reason}") from None
     finally:
-        # A read-only place refuses this too, and the reason is the better error.
+        # A read-only directory refuses this too, and the reason is the better error.
         with suppress(OSError):
             aside.unlink(missing_ok=True)
 
 
-class _Field(NamedTuple):
-    """Where a field lies in a row, and what it is in a file."""
+class DatasetSource:
+    """A dataset as the arrays that a file holds: our names, whole-number actions, boolean flags."""
 
-    columns: int | slice
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
+    def __init__(self, dataset: DatasetFields, label: str) -> None:
+        self.label = label
+        self._dataset = dataset
+        self.remarks: dict[str, str | int] = {"boundaries": dataset.boundaries}
+        if dataset.num_actions is not None:
+            self.remarks["num_actions"] = dataset.num_actions
+        layout, rows = dataset.layout, (len(dataset),)
+        number, flag = np.dtype(np.float32), np.dtype(np.bool_)
+        obs = FieldInfo((*rows, layout.obs_dim), number)
+        actions = FieldInfo((*rows, layout.action_width), number)
+        if layout.discrete:
+            actions = FieldInfo(rows, np.dtype(np.int64))
+        self.fields = {
+            "obs": obs, "actions": actions, "rewards": FieldInfo(rows, number), "next_obs": obs,
+            "terminations": FieldInfo(rows, flag), "truncations": FieldInfo(rows, flag),
+        }  # fmt: skip
+        self._columns: dict[str, int | slice] = {
+            "obs": layout.obs, "actions": layout.actions, "rewards": layout.reward,
+            "next_obs": layout.next_obs, "terminations": layout.termination,
+            "truncations": layout.truncation,
+        }  # fmt: skip
+        if layout.has_next_actions:
+            self.fields |= {"next_actions": actions, "next_action_valid": FieldInfo(rows, flag)}
+            self._columns["next_actions"] = layout.next_actions
+            self._columns["next_action_valid"] = layout.next_action_valid
 
-
-def _fields(dataset: DatasetFields) -> dict[str, _Field]:
-    """By our names."""
-    layout, count = dataset.layout, (len(dataset),)
-    number, flag = np.dtype(np.float32), np.dtype(np.bool_)
-    action = np.dtype(np.int64) if layout.discrete else number
-    action_shape = count if layout.discrete else (*count, layout.action_width)
-    fields = {
-        "obs": _Field(layout.obs, number, (*count, layout.obs_dim)),
-        "actions": _Field(layout.actions, action, action_shape),
-        "rewards": _Field(layout.reward, number, count),
-        "next_obs": _Field(layout.next_obs, number, (*count, layout.obs_dim)),
-        "terminations": _Field(layout.termination, flag, count),
-        "truncations": _Field(layout.truncation, flag, count),
-    }
-    if layout.has_next_actions:
-        fields["next_actions"] = _Field(layout.next_actions, action, action_shape)
-        fields["next_action_valid"] = _Field(layout.next_action_valid, flag, count)
-    return fields
-
-
-def _remarks(dataset: DatasetFields) -> dict[str, str | int]:
-    """What cannot be seen from the arrays alone."""
-    choices = {} if dataset.num_actions is None else {"num_actions": dataset.num_actions}
-    return {"boundaries": dataset.boundaries, **choices}
-
-
-class _NotFiniteError(Exception):
-    """A transform took values out of float32: no loader would read the file."""
-
-
-def _pieces(dataset: DatasetFields, name: str, field: _Field) -> Iterator[Array]:
-    start = 0
-    for values in dataset.column_pieces(field.columns):
-        if not bool(values.isfinite().all()):
-            place = tuple(values.isfinite().logical_not().nonzero()[0].tolist())
-            raise _NotFiniteError(
-                f"{name!r} would have {values[place]:g} at row {start + place[0]}; "
+    def read(self, field: str, start: int, stop: int) -> Array:
+        """Rows of one field; a number that a transform took out of float32 is an error."""
+        values = self._dataset.column(self._columns[field], start, stop)
+        finite = values.isfinite()
+        if not bool(finite.all()):
+            first = tuple(finite.logical_not().nonzero()[0].tolist())
+            raise DatasetError(
+                f"{self.label}: {field!r} would have {values[first]:g} at row {start + first[0]}; "
                 "scale or shift by smaller numbers"
             )
-        piece = np.ascontiguousarray(values.numpy(), dtype=field.dtype)
-        start += len(piece)
-        yield piece.reshape(len(piece), *field.shape[1:])
-
-
-def _write_npz(dataset: DatasetFields, path: Path) -> None:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-        for name, field in _fields(dataset).items():
-            header = {"descr": field.dtype.str, "fortran_order": False, "shape": field.shape}
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array_header_1_0(member, header)
-                for piece in _pieces(dataset, name, field):
-                    member.write(piece.data)
-        for name, value in _remarks(dataset).items():
-            with archive.open(f"{name}.npy", "w") as member:
-                np.lib.format.write_array(member, np.asarray(value), allow_pickle=False)
-
-
-def _write_pt(dataset: DatasetFields, path: Path) -> None:
-    values: dict[str, Any] = dict(_remarks(dataset))
-    for name, field in _fields(dataset).items():
-        array = np.empty(field.shape, field.dtype)
-        values[name] = torch.from_numpy(_fill(array, dataset, name, field))
-    torch.save(values, path)
-
-
-def _write_hdf5(dataset: DatasetFields, path: Path) -> None:
-    try:
-        import h5py
-    except ImportError:
-        raise MissingExtraError("writing .hdf5", "h5py", "hdf5") from None
-    with h5py.File(path, "w") as file:
-        file.attrs.update(_remarks(dataset))
-        for name, field in _fields(dataset).items():
-            array = file.create_dataset(D4RL_NAMES.get(name, name), field.shape, field.dtype)
-            _fill(array, dataset, name, field)
-
-
-def _fill(array: Any, dataset: DatasetFields, name: str, field: _Field) -> Any:
-    written = 0
-    for piece in _pieces(dataset, name, field):
-        array[written : written + len(piece)] = piece
-        written += len(piece)
-    return array
-
-
-_WRITERS: dict[str, Callable[[DatasetFields, Path], None]] = {
-    ".npz": _write_npz, ".pt": _write_pt, ".hdf5": _write_hdf5, ".h5": _write_hdf5,
-    ".pth": _write_pt,
-}  # fmt: skip
+        shape, dtype = self.fields[field]
+        array = np.ascontiguousarray(values.numpy(), dtype=dtype)
+        return array.reshape(len(array), *shape[1:])

@@ -1,13 +1,20 @@
-"""Environments: made from an id, shaped in their reward, described by a ProblemSpec."""
+"""Environments: made from an id, shaped in their reward, described by a `ProblemSpec`.
 
-from rl_training.envs.factory import (
-    EnvConfig,
-    EnvUse,
-    make_env,
-    make_raw_env,
-    make_vector_env,
-    parse_env_kwargs,
-)
+- `factory`          `make_env`, `make_vector_env`: from an id and options to an environment
+- `env_config`       `env_kwargs`, parsed and checked once
+- `lookup`           ids, `module:Name`, and errors that say what to change
+- `rewards`          reward scaling, shifting and clipping
+- `rollout`          the loop that plays an environment with a policy
+- `spaces`           supported spaces, and actions between [-1, 1] and the environment's units
+- `seeded_episodes`  episodes seeded by their number, which exact resume plays again
+- `goals`            goal observations as vectors
+- `goal_rewards`     rewards for other goals, for hindsight experience replay
+- `goal_envs`        two small environments with goals
+- `errors`           errors of an environment's own code in one line
+"""
+
+from rl_training.envs.env_config import EnvConfig, EnvUse, parse_env_kwargs
+from rl_training.envs.factory import make_env, make_raw_env, make_vector_env
 from rl_training.envs.goal_rewards import GoalReward
 from rl_training.envs.goals import FlatGoals, has_goals, without_goals
 from rl_training.envs.rewards import (
@@ -17,6 +24,7 @@ from rl_training.envs.rewards import (
     RewardTransformConfig,
     apply_reward_wrappers,
 )
+from rl_training.envs.rollout import Transition, roll_out
 from rl_training.envs.spaces import (
     ActionScaler,
     infer_env_spaces,
@@ -35,6 +43,7 @@ __all__ = [
     "RewardScaleWrapper",
     "RewardShiftWrapper",
     "RewardTransformConfig",
+    "Transition",
     "apply_reward_wrappers",
     "has_goals",
     "infer_env_spaces",
@@ -43,6 +52,7 @@ __all__ = [
     "make_vector_env",
     "parse_env_kwargs",
     "problem_spec",
+    "roll_out",
     "to_env_action",
     "to_unit_action",
     "without_goals",

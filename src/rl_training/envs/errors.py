@@ -1,4 +1,4 @@
-"""What an environment's own code does wrong, said in one line."""
+"""Errors raised by an environment's own code, turned into one line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rl_training.config import RLTrainingError, RunError
 
 
 class naming_the_env:  # noqa: N801 - read as a phrase after `with`
-    """Errors of an environment's own code become one line that says whose they are.
+    """Context in which any error of an environment becomes one line that names it.
 
     A class and no generator, because collecting goes through it in every step.
     """
@@ -19,7 +19,7 @@ class naming_the_env:  # noqa: N801 - read as a phrase after `with`
         self.env_id = env_id
 
     def __enter__(self) -> None:
-        """Nothing is to be prepared."""
+        """Do nothing."""
 
     def __exit__(
         self,

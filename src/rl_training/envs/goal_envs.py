@@ -1,4 +1,4 @@
-"""Two small environments with goals, which need no other package.
+"""Two small environments with goals that need no other package.
 
 `RL-PointGoal-v0` and `RL-BitFlip-v0` are known to gymnasium once `rl_training.envs` is imported.
 """
@@ -28,7 +28,7 @@ class _GoalEnv(gym.Env[Any, Any]):
         self.observation_space = spaces.Dict(dict.fromkeys(names, part))
 
     def compute_reward(self, achieved_goal: Array, desired_goal: Array, info: Any) -> Any:
-        """Of one pair of goals, or of many in the rows of arrays; `info` is not looked at."""
+        """Rewards of one pair of goals, or of many in the rows of arrays; `info` is ignored."""
         return np.where(self._apart(achieved_goal, desired_goal), -1.0, 0.0)
 
     def _apart(self, achieved: Array, desired: Array) -> Any:

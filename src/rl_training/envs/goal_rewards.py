@@ -1,39 +1,39 @@
-"""What an environment's reward would have been for another goal."""
+"""Rewards that an environment would have given for other goals."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rl_training.config import EnvError
+from rl_training.envs.env_config import EnvKwargs, parse_env_kwargs
 from rl_training.envs.errors import naming_the_env
-from rl_training.envs.factory import make_raw_env, parse_env_kwargs
+from rl_training.envs.factory import make_raw_env
 
 
 class GoalReward:
-    """The reward that training would have given for another goal, wrappers included.
+    """Computes the reward that training would have given for another goal, wrappers included.
 
-    It asks an environment of its own, which works wherever those that collect are running. `info`
-    is empty: a reward that needs more than the two goals cannot be told in hindsight.
+    It has an environment of its own, since those that collect may run in other processes. `info` is
+    empty: a reward that needs more than the two goals cannot be computed in hindsight.
     """
 
-    def __init__(self, env_id: str, env_kwargs: Mapping[str, Any], goal_dim: int) -> None:
+    def __init__(self, env_id: str, env_kwargs: EnvKwargs, goal_dim: int) -> None:
         self.env_id = env_id
-        self.shaping = parse_env_kwargs(env_kwargs).training.reward
-        env = make_raw_env(env_id, env_kwargs)
-        weakref.finalize(self, env.close)  # nobody else knows of it
+        options = parse_env_kwargs(env_kwargs)
+        self.shaping = options.training.reward
+        env = make_raw_env(env_id, options)
+        weakref.finalize(self, env.close)  # nobody else closes it
         if not env.has_wrapper_attr("compute_reward"):
             raise EnvError(
                 f"her: true needs rewards for other goals, but {env_id} has no method "
                 "compute_reward(achieved_goal, desired_goal, info)"
             )
         self._compute = env.get_wrapper_attr("compute_reward")
-        some = np.zeros((3, goal_dim), np.float32)
-        shape = self(some, some).shape
+        goals = np.zeros((3, goal_dim), np.float32)
+        shape = self(goals, goals).shape
         if shape != (3,):
             raise EnvError(
                 f"her: true computes many rewards at once, but compute_reward of {env_id} gives "

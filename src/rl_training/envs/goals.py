@@ -1,4 +1,4 @@
-"""Observations of environments with goals as vectors.
+"""Goal observations as vectors.
 
 Such an environment gives a Dict of `observation`, `desired_goal` and `achieved_goal`, as those of
 gymnasium-robotics do.
@@ -18,7 +18,7 @@ from rl_training.spec import GOAL_KEYS, flat_goals
 
 
 def has_goals(space: spaces.Space[Any]) -> bool:
-    """Whether observations tell a goal and what was achieved of it."""
+    """True for observations with a desired and an achieved goal."""
     return isinstance(space, spaces.Dict) and set(space.spaces) == set(GOAL_KEYS)
 
 
@@ -39,5 +39,5 @@ class FlatGoals(gym.ObservationWrapper[Any, Any, Any]):
 
 
 def without_goals(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-    """The environment as a policy sees it, for those who know vectors only."""
+    """Flatten goal observations to vectors, as a policy sees them; other environments stay."""
     return FlatGoals(env) if has_goals(env.observation_space) else env

@@ -1,4 +1,4 @@
-"""From an environment id to an environment, with errors that say what to change.
+"""Environments by id, with errors that say what to change.
 
 An id is one that gymnasium knows (`Pendulum-v1`), or `module:Name`, where Name is an id that
 importing the module registers, an Env class in it, or a function in it that returns an Env.
@@ -37,7 +37,7 @@ register_goal_envs()
 
 
 def build_env(env_id: str, make_kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
-    """The environment as gymnasium builds it, without wrappers of ours."""
+    """Build the environment by gymnasium, without wrappers of ours."""
     target = find_env(env_id)
     try:
         return gym.make(target, **make_kwargs)
@@ -53,7 +53,7 @@ def build_env(env_id: str, make_kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
 
 
 def find_env(env_id: str) -> EnvSpec | str:
-    """What `gymnasium.make` takes for this id, or an EnvError."""
+    """Find what `gymnasium.make` takes for this id, or raise an EnvError."""
     if not isinstance(env_id, str) or not env_id:
         raise EnvError(f"env_id must be text such as 'Pendulum-v1', got {env_id!r}")
     if ":" not in env_id:
@@ -78,13 +78,13 @@ def find_env(env_id: str) -> EnvSpec | str:
 
 
 def _register_robotics() -> None:
-    """Without the package its ids stay unknown, and the error names the extra."""
+    """Register the ids of gymnasium-robotics, if it is installed."""
     if importlib.util.find_spec("gymnasium_robotics") is not None:
         gym.register_envs(importlib.import_module("gymnasium_robotics"))
 
 
 def _is_registered(env_id: str) -> bool:
-    """Whether gymnasium finds it, as it is or, without a version, as the latest version."""
+    """True for an id that gymnasium knows, also without its version."""
     return env_id in gym.registry or any(
         spec.version is not None and spec.id == f"{env_id}-v{spec.version}"
         for spec in gym.registry.values()
@@ -115,8 +115,8 @@ def _unknown_id(env_id: str) -> EnvError | MissingExtraError:
         return MissingExtraError(env_id, "gymnasium-robotics", "robotics")
     same_name = [spec for spec in gym.registry.values() if _name(spec.id) == _name(env_id)]
     if same_name:
-        known = ", ".join(spec.id for spec in sorted(same_name, key=lambda s: s.version or 0))
-        return EnvError(f"there is no environment {env_id!r}; versions that exist: {known}")
+        versions = ", ".join(spec.id for spec in sorted(same_name, key=lambda s: s.version or 0))
+        return EnvError(f"there is no environment {env_id!r}; versions that exist: {versions}")
     nearest = _nearest_id(env_id)
     register = "import the package that registers it with 'module:EnvName'"
     hint = f"did you mean {nearest!r}?" if nearest else register
@@ -135,9 +135,9 @@ def _nearest_id(env_id: str) -> str | None:
     near = _nearest(_name(env_id), by_name)
     if near is None:
         return None
-    versions = sorted(by_name[near], key=lambda known: parse_env_id(known)[2] or 0)
+    versions = sorted(by_name[near], key=lambda registered: parse_env_id(registered)[2] or 0)
     wanted = env_id[len(_name(env_id)) :]
-    return next((known for known in versions if wanted and known.endswith(wanted)), versions[-1])
+    return next((name for name in versions if wanted and name.endswith(wanted)), versions[-1])
 
 
 def _nearest(word: str, candidates: Iterable[str]) -> str | None:
@@ -154,8 +154,8 @@ def _not_in_module(module: ModuleType, name: str) -> str:
         if inspect.isclass(value) and issubclass(value, gym.Env) and value is not gym.Env
     ]
     nearest = _nearest(name, classes)
-    known = f" (it has: {', '.join(classes)})" if classes else ""
-    hint = f"; did you mean {nearest!r}?" if nearest else known
+    listed = f" (it has: {', '.join(classes)})" if classes else ""
+    hint = f"; did you mean {nearest!r}?" if nearest else listed
     return f"module {module.__name__!r} has and registers no environment {name!r}{hint}"
 
 
@@ -170,13 +170,13 @@ def _unknown_argument(env_id: str, target: EnvSpec | str, key: str) -> str:
     spec = gym.spec(target) if isinstance(target, str) else target
     entry: Any = spec.entry_point
     creator = load_env_creator(entry) if isinstance(entry, str) else entry
-    known = [
+    accepted = [
         parameter.name
         for parameter in inspect.signature(creator).parameters.values()
         if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
     ]
-    hint = suggest(key, [*known, *RESERVED_KEYS, "max_episode_steps"]) or (
-        f" (it takes: {', '.join(known)})" if known else ""
+    hint = suggest(key, [*accepted, *RESERVED_KEYS, "max_episode_steps"]) or (
+        f" (it takes: {', '.join(accepted)})" if accepted else ""
     )
     return f"env_kwargs.{key}: {env_id} takes no argument {key!r}{hint}"
 

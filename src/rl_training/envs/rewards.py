@@ -17,7 +17,7 @@ from rl_training.config import ConfigError, Options, Problem, option
 
 
 class RewardTransformConfig(Options):
-    """How a raw reward becomes the one that is learned from."""
+    """Transform of the raw reward into the one that is learned from."""
 
     scale: float = option(1.0, "factor on every reward")
     shift: float = option(0.0, "added after scaling")
@@ -98,7 +98,7 @@ class RewardClipWrapper(_ShapedReward):
 def apply_reward_wrappers(
     env: gym.Env[Any, Any], config: RewardTransformConfig | Mapping[str, Any] | None
 ) -> gym.Env[Any, Any]:
-    """`env` inside those reward wrappers of `config` that change anything."""
+    """Wrap `env` in those reward wrappers of `config` that change anything."""
     if config is None:
         return env
     if not isinstance(config, RewardTransformConfig):

@@ -1,4 +1,4 @@
-"""Episodes that can be made again: seeds from a counter, and the running one by its actions."""
+"""Repeatable episodes: seeded by their number; a running one is restored by its actions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
     """Seeds episode number k of environment i from (seed, i, k), whoever resets it.
 
     A deterministic environment is then in the same state whenever the same episode has seen the same
-    actions, which is how a run goes on in the middle of one without any environment's help.
+    actions. That is how a run resumes in mid-episode without any help of the environment.
     """
 
     def __init__(self, env: gym.Env[Any, Any], seed: int, index: int = 0) -> None:
@@ -26,7 +26,7 @@ class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """The next episode; its seed comes from the counter, whatever `seed` says."""
+        """Begin the next episode; its seed comes from the counter, whatever `seed` says."""
         del seed
         self.episode += 1
         return self._reset(options)
@@ -39,7 +39,7 @@ class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
         return self.env.reset(seed=seed, options=options)
 
     def restore(self, snapshots: Sequence[Snapshot]) -> Any:
-        """The observation in which this environment's own snapshot leaves it."""
+        """Play this environment's snapshot again; return the observation it leads to."""
         snapshot = snapshots[self.index]
         self.episode = int(snapshot["episode"])
         obs, _ = self._reset()
@@ -50,5 +50,5 @@ class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
         return obs
 
     def restart(self, which: Sequence[bool]) -> Any:
-        """The first observation of a new episode, for those environments that are told to."""
+        """Begin a new episode if told to; return its first observation, else None."""
         return self.reset()[0] if which[self.index] else None

@@ -1,8 +1,7 @@
-"""Which spaces are supported, and the way between [-1, 1] and the environment's own actions."""
+"""Supported spaces, and actions between [-1, 1] and the environment's units."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -13,6 +12,7 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike, NDArray
 
 from rl_training.config import EnvError
+from rl_training.envs.env_config import EnvKwargs
 from rl_training.envs.factory import make_raw_env
 from rl_training.envs.goals import has_goals
 from rl_training.spec import ProblemSpec
@@ -25,9 +25,9 @@ _FLATTEN = (
 
 def infer_env_spaces(
     env_or_id: gym.Env[Any, Any] | VectorEnv[Any, Any, Any] | str,
-    env_kwargs: Mapping[str, Any] | None = None,
+    env_kwargs: EnvKwargs = None,
 ) -> ProblemSpec:
-    """The sizes and bounds of an environment, or an EnvError if its spaces are not supported."""
+    """Read sizes and bounds of an environment; an EnvError if its spaces are not supported."""
     if isinstance(env_or_id, VectorEnv):
         return problem_spec(env_or_id.single_observation_space, env_or_id.single_action_space)
     if isinstance(env_or_id, gym.Env):
@@ -72,7 +72,7 @@ def problem_spec(
 
 
 def _widths(space: spaces.Space[Any]) -> tuple[int, int]:
-    """Of a supported observation as a vector, and of the goal at its end."""
+    """Width of a supported observation as a vector, and of the goal at its end."""
     if not isinstance(space, spaces.Dict):
         return spaces.flatdim(space), 0
     goal_dim = spaces.flatdim(space["desired_goal"])
@@ -80,7 +80,7 @@ def _widths(space: spaces.Space[Any]) -> tuple[int, int]:
 
 
 def _short(space: spaces.Space[Any]) -> str:
-    """The space in one line: the bounds of a wide Box would fill pages."""
+    """Print a space in one line: the bounds of a wide Box would fill pages."""
     text = " ".join(str(space).split())
     return text if len(text) <= 120 else f"{text[:117]}..."
 
@@ -156,7 +156,7 @@ class ActionScaler:
         )
 
     def to_env(self, action: ArrayLike) -> NDArray[Any]:
-        """What `env.step` takes: clipped to the bounds, for one action or a batch."""
+        """Convert to what `env.step` takes, clipped to the bounds; one action or a batch."""
         if self._discrete:
             choice = np.asarray(action, np.int64)
             return choice + self._start if self._start else choice
@@ -167,7 +167,7 @@ class ActionScaler:
         return np.minimum(np.maximum(scaled, self._low), self._high)
 
     def to_unit(self, action: ArrayLike) -> NDArray[Any]:
-        """What the policy learns: in [-1, 1], or numbered from 0."""
+        """Convert to what the policy learns: in [-1, 1], or numbered from 0."""
         if self._discrete:
             return np.asarray(action, np.int64) - self._start
         scaled = (np.asarray(action, np.float32) - self._center) * self._inverse

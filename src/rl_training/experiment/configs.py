@@ -9,7 +9,8 @@ from typing import Any
 
 from rl_training.algorithms.registry import get_algorithm_spec
 from rl_training.config import ConfigError, Problem, parse_yaml, suggest, unknown_key
-from rl_training.data.dataset_config import KIND_KEYS
+from rl_training.data.dataset_config import DatasetChoice
+from rl_training.data.formats import list_formats
 from rl_training.runtime.config.train_config import ALIASES, TrainConfig, group_classes
 
 KWARGS = ("algo_kwargs", "env_kwargs")
@@ -113,10 +114,10 @@ def _forget_what_no_longer_applies(
     """Another kind of dataset, or no environment, makes some keys of the file meaningless."""
     kind = overrides.get(("algo_kwargs", "dataset_kind"))
     if ("algo_kwargs", "dataset_mix") in overrides:
-        dropped = {"dataset_kind", *(key for keys in KIND_KEYS.values() for key in keys)}
+        dropped = set(DatasetChoice.model_fields)
     elif isinstance(kind, str):
-        dropped = {key for keys in KIND_KEYS.values() for key in keys} | {"dataset_mix"}
-        dropped -= set(KIND_KEYS.get(kind, ()))
+        used = {key for entry in list_formats() if entry.name == kind for key in entry.keys}
+        dropped = {*DatasetChoice.model_fields, "dataset_mix"} - used - {"dataset_kind"}
     else:
         dropped = set()
     if isinstance(values["algo_kwargs"], dict):

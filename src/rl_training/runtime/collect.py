@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_training.config import CheckpointError, ConfigError, EnvError
-from rl_training.data.builtin.random_policy import collect, collect_random
+from rl_training.data.collecting import collect, collect_random
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.envs.errors import naming_the_env
-from rl_training.envs.factory import make_raw_env, parse_env_kwargs
+from rl_training.envs.factory import make_raw_env
 from rl_training.envs.goals import without_goals
 from rl_training.envs.rewards import RewardTransformConfig
 from rl_training.envs.spaces import ActionScaler, infer_env_spaces
@@ -50,7 +50,7 @@ def collect_dataset(
     if env_id is None:
         raise EnvError("the policy was trained without an environment; name one: --env ID")
     policy = load_policy(saved, config)
-    spaces = infer_env_spaces(env_id, config.env_kwargs)
+    spaces = infer_env_spaces(env_id, config.groups.env)
     if not spaces.fits(policy.spec):
         raise EnvError(f"{env_id} ({spaces}) does not fit the policy ({policy.spec})")
     if noise and spaces.action_kind == "discrete":
@@ -65,7 +65,7 @@ def collect_dataset(
         action = action + noise * (high - low) / 2 * rng.standard_normal(action.shape)
         return np.clip(action, low, high).astype(np.float32)
 
-    env = without_goals(make_raw_env(env_id, config.env_kwargs))
+    env = without_goals(make_raw_env(env_id, config.groups.env))
     try:
         with naming_the_env(env_id):
             return collect(env, act, steps, seed)
@@ -89,7 +89,7 @@ def replay_dataset(run: str | Path) -> TransitionDataset:
     spec = ProblemSpec.from_dict(saved.manifest["spec"])
     buffer = build_buffer(config.groups.replay, spec, num_envs=config.num_envs, gamma=1.0)
     buffer.load_state_dict(tensors)
-    if parse_env_kwargs(config.env_kwargs).training.reward != RewardTransformConfig():
+    if config.groups.env.training.reward != RewardTransformConfig():
         log.warning("the rewards are those that training saw, after env_kwargs.wrappers.reward")
     to_env = ActionScaler(spec).to_env
     actions = to_env if spec.action_kind == "continuous" else None  # logs count choices from 0

@@ -186,11 +186,11 @@ def evaluate_policy(
     if env_id is None:
         raise EnvError("the policy was trained without an environment; name one: --env ID")
     # the options of one environment mean nothing to another
-    env_kwargs = config.env_kwargs if env_id == config.env_id else {}
-    spaces = infer_env_spaces(env_id, env_kwargs)
+    options = config.groups.env if env_id == config.env_id else None
+    spaces = infer_env_spaces(env_id, options)
     if not spaces.fits(policy.spec):
         raise EnvError(f"{env_id} ({spaces}) does not fit the policy ({policy.spec})")
-    evaluator = Evaluator(policy, env_id, env_kwargs, video_dir=video_dir)
+    evaluator = Evaluator(policy, env_id, options, video_dir=video_dir)
     try:
         seeds = episode_seeds(config.seed if seed is None else seed, "scoring", num_episodes)
         return evaluator.run(seeds, deterministic=deterministic)

@@ -13,6 +13,7 @@ from rl_training.config import ConfigError, DatasetError, EnvError, Problem
 from rl_training.data.checks.action_checks import looks_normalised
 from rl_training.data.dataset_config import DatasetChoice, DatasetConfig
 from rl_training.data.dataset_loaders import load_transition_dataset
+from rl_training.data.formats import get_format, list_formats
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.offline_mixers import mix_transition_datasets
 from rl_training.data.transitions.normalizer import ObservationNormalizer
@@ -77,30 +78,23 @@ def build_offline_dataset(
 def _load(config: TrainConfig, choice: DatasetChoice) -> TransitionDataset:
     if choice.dataset_kind is None:
         path = ("algo_kwargs", "dataset_kind")
-        message = (
-            "is required (builtin, npz, pt, hdf5, minari or random), or pass dataset= to learn"
-        )
+        names = ", ".join(entry.name for entry in list_formats())
+        message = f"is required ({names}), or pass dataset= to learn"
         raise ConfigError([Problem(path, message)])
-    keys = choice.chosen_keys()
-    if choice.dataset_kind == "random":
-        return _collect_random(config, keys)
-    if not config.groups.dataset.dataset_in_memory and choice.dataset_kind != "builtin":
-        keys["dataset_in_memory"] = False  # of a mixture, all parts
-    named = {"dataset_download": "download", "dataset_in_memory": "in_memory"}
-    arguments = {named.get(key, key): value for key, value in keys.items()}
-    return load_transition_dataset(choice.dataset_kind, **arguments)
-
-
-def _collect_random(config: TrainConfig, keys: dict[str, Any]) -> TransitionDataset:
+    options = choice.chosen_keys()
+    dataset_format = get_format(choice.dataset_kind)
+    if "dataset_seed" in dataset_format.keys:
+        options.setdefault("dataset_seed", stream_seed(config.seed, "dataset") % 2**31)
+    in_memory = config.groups.dataset.dataset_in_memory
+    if not in_memory and "dataset_in_memory" in dataset_format.keys:
+        options["dataset_in_memory"] = False  # of a mixture, all parts
+    if not dataset_format.needs_env:
+        return load_transition_dataset(dataset_format.name, **options)
     assert config.env_id is not None
-    env = without_goals(make_env(config.env_id, config.env_kwargs))
+    env = without_goals(make_env(config.env_id, config.groups.env))
     try:
         with naming_the_env(config.env_id):
-            return load_transition_dataset(
-                "random",
-                env=env,
-                **{"dataset_seed": stream_seed(config.seed, "dataset") % 2**31, **keys},
-            )
+            return load_transition_dataset(dataset_format.name, env=env, **options)
     finally:
         env.close()
 
@@ -120,7 +114,7 @@ def prepare(
     options = config.groups.dataset
     resumed = spec is not None
     if spec is None:
-        spec = infer_env_spaces(config.env_id, config.env_kwargs) if config.env_id else None
+        spec = infer_env_spaces(config.env_id, config.groups.env) if config.env_id else None
     check_action_kind(config.spec, spec, dataset, config.env_id)
     if spec is None:
         spec = spec_from_data(dataset, options)
@@ -157,7 +151,7 @@ def prepare(
 def prepare_online(config: TrainConfig, spec: ProblemSpec | None = None) -> TrainingData:
     """Read the problem from its environment, for a learner that collects all of its data."""
     assert config.env_id is not None
-    spaces = infer_env_spaces(config.env_id, config.env_kwargs)
+    spaces = infer_env_spaces(config.env_id, config.groups.env)
     if spec is not None and not spaces.fits(spec):
         raise EnvError(f"{config.env_id} ({spaces}) does not fit the policy ({spec})")
     check_action_kind(config.spec, spaces, None, config.env_id)

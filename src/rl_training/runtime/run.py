@@ -151,7 +151,7 @@ class Run:
             return None
         if self.config.eval_episodes == 0:
             return None
-        return Evaluator(self.policy, self.config.env_id, self.config.env_kwargs)
+        return Evaluator(self.policy, self.config.env_id, self.config.groups.env)
 
     def contents(
         self, callbacks: Callback, metrics_position: int

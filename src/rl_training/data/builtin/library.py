@@ -1,11 +1,10 @@
-"""Behaviour datasets that need no download: built on first use from scripted policies, then cached.
+"""The built-in datasets: made on first use from scripted policies, then cached.
 
 The id ends in a version: another recipe is another id, so that a cached file is never stale.
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
@@ -19,36 +18,35 @@ import gymnasium as gym
 import numpy as np
 
 from rl_training.config import DatasetError, suggest
-from rl_training.data.builtin.random_policy import Rows
+from rl_training.data.builtin.rows import Rows
 from rl_training.data.builtin.scripted_policies import cart_pole, mountain_car, pendulum
-from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.packing.cache import cache_dir
+from rl_training.files import sha256_of
 
 
 @dataclass(frozen=True)
 class BuiltinDataset:
-    """How one dataset comes about."""
+    """The recipe of one dataset."""
 
     description: str
     env_id: str
     build: Callable[[], Rows]
 
 
-def load_builtin(dataset_id: str) -> TransitionDataset:
-    """The dataset, from the cache or built now, with next actions."""
+def builtin_rows(dataset_id: str) -> Rows:
+    """Read a dataset from the cache, or build it now."""
     if dataset_id not in BUILTIN:
-        known = ", ".join(BUILTIN)
-        hint = suggest(dataset_id, BUILTIN) or f" (known: {known})"
+        hint = suggest(dataset_id, BUILTIN) or f" (known: {', '.join(BUILTIN)})"
         raise DatasetError(f"there is no builtin dataset {dataset_id!r}{hint}")
     rows = _read_cache(dataset_id)
     if rows is None:
         rows = BUILTIN[dataset_id].build()
         _write_cache(dataset_id, rows)
-    return TransitionDataset.from_dict(rows, dataset_id).with_next_actions()
+    return rows
 
 
 def cache_path(dataset_id: str) -> Path:
-    """Where the dataset is kept; a JSON file beside it holds its SHA-256."""
+    """The cached file; a JSON file beside it holds its SHA-256."""
     return cache_dir() / "builtin" / f"{dataset_id.replace('/', '-')}.npz"
 
 
@@ -61,7 +59,7 @@ def _read_cache(dataset_id: str) -> Rows | None:
         return None
     except (ValueError, KeyError, TypeError):
         expected = None
-    if hashlib.sha256(content).hexdigest() != expected:
+    if sha256_of(content) != expected:
         warnings.warn(f"{path} is damaged and is built again", stacklevel=3)
         return None
     with np.load(io.BytesIO(content), allow_pickle=False) as archive:
@@ -74,7 +72,7 @@ def _write_cache(dataset_id: str, rows: Rows) -> None:
     content = buffer.getvalue()
     facts = {
         "dataset_id": dataset_id,
-        "sha256": hashlib.sha256(content).hexdigest(),
+        "sha256": sha256_of(content),
         "gymnasium": gym.__version__,
         "numpy": np.__version__,
     }

@@ -1,21 +1,21 @@
-"""Scripted policies of several skills in classic control tasks, rolled out in whole episodes.
+"""Scripted policies of several levels of skill in classic control tasks.
 
-Each task takes its levels of skill in turn, one per episode, and repeats exactly with its seed.
+Each task takes its levels in turn, one per episode, and repeats exactly with its seed.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_training.data.builtin.random_policy import Rows
-
-Act = Callable[[NDArray[Any]], Any]
+from rl_training.data.builtin.rows import Rows, stack_rows
+from rl_training.envs.rollout import Act, roll_out
 
 
 def pendulum(episodes: int, levels: Sequence[tuple[float, float]], seed: int) -> Rows:
@@ -34,11 +34,11 @@ def pendulum(episodes: int, levels: Sequence[tuple[float, float]], seed: int) ->
 
         return act
 
-    return _roll_out_episodes("Pendulum-v1", [policy(level) for level in levels], episodes, seed)
+    return _play("Pendulum-v1", [policy(level) for level in levels], episodes, seed)
 
 
 def cart_pole(episodes: int, levels: Sequence[tuple[float, float]], seed: int) -> Rows:
-    """Balancing; a level is (share of random actions, where the cart is steered to).
+    """Balancing; a level is (share of random actions, position to steer the cart to).
 
     The track ends at 2.4: a cart steered beyond that balances the pole until it runs off.
     """
@@ -54,7 +54,7 @@ def cart_pole(episodes: int, levels: Sequence[tuple[float, float]], seed: int) -
 
         return act
 
-    return _roll_out_episodes("CartPole-v1", [policy(level) for level in levels], episodes, seed)
+    return _play("CartPole-v1", [policy(level) for level in levels], episodes, seed)
 
 
 def mountain_car(episodes: int, levels: Sequence[float], seed: int) -> Rows:
@@ -72,44 +72,23 @@ def mountain_car(episodes: int, levels: Sequence[float], seed: int) -> Rows:
         return act
 
     policies = [policy(level) for level in levels]
-    return _roll_out_episodes("MountainCarContinuous-v0", policies, episodes, seed)
+    return _play("MountainCarContinuous-v0", policies, episodes, seed)
 
 
-def _roll_out_episodes(env_id: str, policies: Sequence[Act], episodes: int, seed: int) -> Rows:
-    """Whole episodes, taking the policies in turn."""
+def _play(env_id: str, policies: Sequence[Act], episodes: int, seed: int) -> Rows:
+    """Whole episodes, taking the policies in turn; each has a seed of its own."""
     env = gym.make(env_id)
-    parts = [
-        _roll_out_one(env, policies[episode % len(policies)], seed + episode)
+    played = (
+        roll_out(env, policies[episode % len(policies)], seed=seed + episode, episodes=1)
         for episode in range(episodes)
-    ]
-    env.close()
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def _roll_out_one(env: gym.Env[Any, Any], act: Act, seed: int) -> Rows:
-    steps: list[tuple[Any, ...]] = []
-    obs, _ = env.reset(seed=seed)
-    ended = False
-    while not ended:
-        action = act(obs)
-        next_obs, reward, terminated, truncated, _ = env.step(action)
-        steps.append((obs, action, reward, next_obs, terminated, truncated))
-        obs, ended = next_obs, terminated or truncated
-    observations, actions, rewards, next_observations, terminations, truncations = zip(
-        *steps, strict=True
     )
-    return {
-        "obs": np.array(observations, np.float32),
-        "actions": np.array(actions),  # float32 vectors, or whole numbers
-        "rewards": np.array(rewards, np.float32),
-        "next_obs": np.array(next_observations, np.float32),
-        "terminations": np.array(terminations, np.bool_),
-        "truncations": np.array(truncations, np.bool_),
-    }
+    rows = stack_rows(chain.from_iterable(played))
+    env.close()
+    return rows
 
 
 def _fold(value: float, bound: float) -> float:
-    """Into the bounds by reflection: clipped noise would pile up on them."""
+    """Reflect into the bounds: clipped noise would pile up on them."""
     if abs(value) > bound:
         value = math.copysign(2.0 * bound, value) - value
     return max(-bound, min(bound, value))

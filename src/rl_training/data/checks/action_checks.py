@@ -1,4 +1,4 @@
-"""The checks of actions: do they vary, do they keep to the bounds, are they in the right units?"""
+"""Checks of actions: do they vary, do they keep to the bounds, are they in the right units?"""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def check_actions(data: Columns, bounds: Bounds | None) -> Iterator[Finding]:
         yield from _without_bounds(data)
     else:
         yield from _against_bounds(data, *bounds)
-    yield from _saturation(data, bounds or (smallest, largest), known=bounds is not None)
+    yield from _saturation(data, bounds or (smallest, largest), bounds_are_known=bounds is not None)
 
 
 def _without_bounds(data: Columns) -> Iterator[Finding]:
@@ -97,16 +97,18 @@ def looks_normalised(
     low: npt.NDArray[np.floating],
     high: npt.NDArray[np.floating],
 ) -> bool:
-    """Whether actions fill [-1, 1] where the bounds are wider: a log in the policy's own units."""
+    """True if actions fill [-1, 1] where the bounds are wider: logged before they were rescaled."""
     unit = (smallest >= -1).all() and (largest <= 1).all()
     wider = (low < -1.05) & (high > 1.05)
     fills_unit = (largest > 0.9) & (smallest < -0.9)
     return bool(unit and wider.any() and fills_unit[wider].all())
 
 
-def _saturation(data: Columns, bounds: Bounds, *, known: bool) -> Iterator[Finding]:
+def _saturation(data: Columns, bounds: Bounds, *, bounds_are_known: bool) -> Iterator[Finding]:
     at_bound = (data.actions == bounds[0]) | (data.actions == bounds[1])
-    counts = at_bound.sum(axis=0) - (0 if known else 2)  # some value is always the extreme one
+    counts = at_bound.sum(axis=0) - (
+        0 if bounds_are_known else 2
+    )  # some value is always the extreme one
     counts[bounds[0] == bounds[1]] = 0
     column = int(counts.argmax())
     share = counts[column] / len(data.actions)
@@ -114,7 +116,7 @@ def _saturation(data: Columns, bounds: Bounds, *, known: bool) -> Iterator[Findi
         yield Finding(
             "warning", "saturated-actions",
             f"{share:.0%} of the values of action column {column} lie exactly on "
-            f"{'a bound' if known else 'its smallest or largest value'}",
+            f"{'a bound' if bounds_are_known else 'its smallest or largest value'}",
             int(at_bound[:, column].argmax()),
             "expected of a clipped or bang-bang policy, but Gaussian policies fit it badly: "
             "prefer a deterministic one (TD3+BC, ReBRAC)",

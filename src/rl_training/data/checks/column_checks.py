@@ -1,4 +1,4 @@
-"""The single checks behind `check_dataset`: each looks at columns and gives its findings."""
+"""The single checks behind `check_dataset`: columns in, findings out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be wrong with a dataset, found before training finds it the slow way."""
+"""Checks of a whole dataset: everything that would make training fail silently."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NO_FIX = "correct the file"
 
 
 def is_wrong(findings: Iterable[Finding]) -> bool:
-    """Whether anything asks for a change: an error or a warning."""
+    """True if anything asks for a change: an error or a warning."""
     return any(finding.level != "info" for finding in findings)
 
 
@@ -46,7 +46,7 @@ def check_dataset(
     spec: ProblemSpec | None = None,
     max_findings_rows: int = 3,
 ) -> list[Finding]:
-    """Everything suspicious in a dataset that could be loaded.
+    """Check a dataset that could be loaded.
 
     Args:
         dataset: What training would see.
@@ -72,23 +72,23 @@ def check_dataset(
 
 
 def check_fields(fields: Mapping[str, Any], source: str = "data", **options: Any) -> list[Finding]:
-    """The checks on raw arrays; options are those of `check_dataset`."""
+    """Check raw arrays; options are those of `check_dataset`."""
     return check_source(ArraySource(fields, source), **options)
 
 
 def check_source(
     source: FieldSource, *, max_findings_rows: int = 3, **options: Any
 ) -> list[Finding]:
-    """The checks on a file that the strict loader may refuse; options as of `check_dataset`."""
+    """Check a file, also one that the loader refuses; options are those of `check_dataset`."""
     try:
-        held = _HeldSource(source)
+        fields = _FieldsInMemory(source)
     except DatasetError as error:
         return [Finding("error", "unreadable", str(error), None, _NO_FIX)]
-    findings = [*_unequal_lengths(held), *_not_finite(held.arrays, max_findings_rows)]
+    findings = [*_unequal_lengths(fields), *_not_finite(fields.arrays, max_findings_rows)]
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what loading warns of comes back as a note
-            dataset = TransitionDataset.from_packed(pack(held))
+            warnings.simplefilter("ignore")  # the same is in the notes
+            dataset = TransitionDataset.from_packed(pack(fields))
     except DatasetError as error:
         if not findings:
             findings.append(Finding("error", "unreadable", str(error), None, _NO_FIX))
@@ -97,15 +97,15 @@ def check_source(
     return _worst_first([*findings, *rest])
 
 
-class _HeldSource:
-    """The known fields of a source in memory, since they are read twice; others stay unread."""
+class _FieldsInMemory:
+    """The fields of a source that mean something to us, in memory since they are read twice."""
 
     def __init__(self, source: FieldSource) -> None:
         self.label, self.fields, self.remarks = source.label, source.fields, source.remarks
-        self.known = match_field_names(source.fields, source.label).known
+        self.spellings = match_field_names(source.fields, source.label).matched
         self.arrays = {
             name: source.read(name, 0, source.fields[name].shape[0])
-            for name in self.known.values()
+            for name in self.spellings.values()
             if source.fields[name].shape and source.fields[name].dtype.kind in "fiubUS"
         }
 
@@ -114,7 +114,7 @@ class _HeldSource:
 
 
 def _columns(dataset: TransitionDataset, shown_rows: int) -> Columns:
-    known = dataset.boundaries != "unknown"
+    has_episodes = dataset.boundaries != "unknown"
     actions = dataset.actions.float()
     return Columns(
         obs=np.ascontiguousarray(dataset.obs.numpy()),
@@ -124,17 +124,18 @@ def _columns(dataset: TransitionDataset, shown_rows: int) -> Columns:
         terminations=dataset.terminations.numpy() > 0,
         truncations=dataset.truncations.numpy() > 0,
         discrete=dataset.discrete,
-        starts=dataset.episode_starts if known else None,
-        lengths=dataset.episode_lengths if known else None,
+        starts=dataset.episode_starts if has_episodes else None,
+        lengths=dataset.episode_lengths if has_episodes else None,
         shown_rows=shown_rows,
     )
 
 
-def _unequal_lengths(held: _HeldSource) -> Iterator[Finding]:
-    lengths = {name: len(values) for name, values in held.arrays.items()}
-    obs, actions = (lengths.get(held.known.get(name, "")) for name in ("obs", "actions"))
-    if obs is not None and actions == obs - 1 and "next_obs" not in held.known:
-        del lengths[held.known["obs"]]  # one episode, with its final observation
+def _unequal_lengths(fields: _FieldsInMemory) -> Iterator[Finding]:
+    lengths = {name: len(values) for name, values in fields.arrays.items()}
+    spellings = fields.spellings
+    obs, actions = (lengths.get(spellings.get(name, "")) for name in ("obs", "actions"))
+    if obs is not None and actions == obs - 1 and "next_obs" not in spellings:
+        del lengths[spellings["obs"]]  # one episode, with its final observation
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{name} {length:,}" for name, length in lengths.items())
         yield Finding(

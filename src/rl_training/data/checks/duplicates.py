@@ -1,4 +1,4 @@
-"""Exact repetitions of rows and of whole episodes, found by hashing columns."""
+"""Repeated rows and episodes, found by hashing columns."""
 
 from __future__ import annotations
 

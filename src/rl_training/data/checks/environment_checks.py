@@ -1,4 +1,4 @@
-"""The checks of data against an environment: do observations and actions have its shape?"""
+"""Checks of data against an environment: do observations and actions have its shape?"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OTHER_LOG = "name the environment that the data comes from, or"
 
 
 def check_problem(data: Columns, spec: ProblemSpec) -> Iterator[Finding]:
-    """What training in this environment would refuse."""
+    """Find mismatches for which training in this environment would refuse the data."""
     kind = kind_of(data)
     if data.obs.shape[1] != spec.obs_dim:
         yield Finding(
@@ -41,7 +41,7 @@ def check_problem(data: Columns, spec: ProblemSpec) -> Iterator[Finding]:
 
 
 def fits_actions(data: Columns, spec: ProblemSpec) -> bool:
-    """Whether the bounds of the environment mean something for these actions."""
+    """True if the action bounds of the environment apply to these actions."""
     same_width = data.actions.shape[1] == spec.action_width
     return spec.action_kind == "continuous" == kind_of(data) and same_width
 

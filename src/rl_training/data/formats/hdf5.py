@@ -1,4 +1,4 @@
-"""Reads HDF5 files in D4RL's layout: one array per field at the top of the file."""
+"""HDF5 files in D4RL's layout: one array per field at the top of the file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from typing import Any
 import numpy as np
 
 from rl_training.config import DatasetError, MissingExtraError
-from rl_training.data.packing.source import Array, FieldInfo
+from rl_training.data.formats import DatasetFormat, register_format
+from rl_training.data.packing.source import Array, FieldInfo, FieldSource, pieces_of
+
+D4RL_NAMES = {
+    "obs": "observations", "next_obs": "next_observations",
+    "terminations": "terminals", "truncations": "timeouts",
+}  # fmt: skip
 
 
 class Hdf5Source:
@@ -46,27 +52,43 @@ class Hdf5Source:
 
 
 def _remarks(attributes: Any) -> dict[str, str | int]:
-    """What our own files say; attributes of other types mean something else."""
-    found: dict[str, str | int] = {}
+    """Read `boundaries` and `num_actions`, which our own files carry as attributes."""
+    remarks: dict[str, str | int] = {}
     for key in ("boundaries", "num_actions"):
         value = attributes.get(key)
         if isinstance(value, str):
-            found[key] = value
+            remarks[key] = value
         elif isinstance(value, (int, np.integer)):
-            found[key] = int(value)
-    return found
+            remarks[key] = int(value)
+    return remarks
 
 
 @contextmanager
-def open_hdf5(path: Path) -> Iterator[Hdf5Source]:
-    """A readable HDF5 file, or an error that says what the file is instead."""
+def open_hdf5(dataset_path: Path) -> Iterator[Hdf5Source]:
+    """Open an HDF5 file, or say what the file is instead."""
     try:
         import h5py
     except ImportError:
         raise MissingExtraError("dataset_kind 'hdf5'", "h5py", "hdf5") from None
     try:
-        file = h5py.File(path, "r")
+        file = h5py.File(dataset_path, "r")
     except OSError:
-        raise DatasetError(f"{path.name} is not an HDF5 file, or is cut off") from None
+        raise DatasetError(f"{dataset_path.name} is not an HDF5 file, or is cut off") from None
     with file:
-        yield Hdf5Source(file, path.name)
+        yield Hdf5Source(file, dataset_path.name)
+
+
+def write_hdf5(source: FieldSource, path: Path) -> None:
+    try:
+        import h5py
+    except ImportError:
+        raise MissingExtraError("writing .hdf5", "h5py", "hdf5") from None
+    with h5py.File(path, "w") as file:
+        file.attrs.update(source.remarks)
+        for name, (shape, dtype) in source.fields.items():
+            array = file.create_dataset(D4RL_NAMES.get(name, name), shape, dtype)
+            for start, piece in pieces_of(source, name):
+                array[start : start + len(piece)] = piece
+
+
+register_format(DatasetFormat("hdf5", open_hdf5, endings=(".hdf5", ".h5"), write=write_hdf5))

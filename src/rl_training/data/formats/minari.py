@@ -1,30 +1,30 @@
-"""Reads Minari datasets that are on this machine, episode by episode."""
+"""Minari datasets, read episode by episode."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 
 from rl_training.config import DatasetError, MissingExtraError, suggest
+from rl_training.data.formats import DatasetFormat, register_format
 from rl_training.data.packing.source import Array, FieldInfo
 
 Episode = Mapping[str, Any]  # arrays by field
 
 
 def find_minari(dataset_id: str, download: bool) -> Any:
-    """The local dataset of this id, downloaded first if asked."""
+    """Find the local dataset of this id; download it first if asked."""
     try:
         import minari
     except ImportError:
         raise MissingExtraError("dataset_kind 'minari'", "Minari", "minari") from None
-    found = _open_local(minari, dataset_id)
-    if found is None:
+    dataset = _open_local(minari, dataset_id)
+    if dataset is None:
         if not download:
             raise DatasetError(
                 f"Minari dataset {dataset_id!r} is not on this machine{_hint(minari, dataset_id)} "
@@ -34,14 +34,14 @@ def find_minari(dataset_id: str, download: bool) -> Any:
             minari.download_dataset(dataset_id)
         except Exception as error:  # whatever the hosting library of the day raises
             raise DatasetError(f"cannot download Minari dataset {dataset_id!r}: {error}") from error
-        found = _open_local(minari, dataset_id)
-    if found is None:
+        dataset = _open_local(minari, dataset_id)
+    if dataset is None:
         raise DatasetError(f"Minari dataset {dataset_id!r} was downloaded, but cannot be found")
-    return found
+    return dataset
 
 
 def _open_local(minari: Any, dataset_id: str) -> Any:
-    """None if it is not here; not by Minari's list, which fails if one neighbour is badly named."""
+    """Open it by name, or return None: Minari's list fails if another dataset is badly named."""
     try:
         return minari.load_dataset(dataset_id)
     except FileNotFoundError:
@@ -55,18 +55,25 @@ def _hint(minari: Any, dataset_id: str) -> str:
         local = sorted(minari.list_local_datasets())
     except (ValueError, OSError) as error:
         return f" (local datasets cannot be listed: {error})."
-    held = ", ".join(local) or "none"
-    return suggest(dataset_id, local) or f" (local datasets: {held})"
+    listed = ", ".join(local) or "none"
+    return suggest(dataset_id, local) or f" (local datasets: {listed})"
 
 
-def minari_files(dataset: Any) -> list[Path]:
-    """The files whose change makes a converted copy stale."""
+def minari_files(dataset_id: str, dataset_download: bool = False) -> list[Path]:
+    """All files of the dataset."""
+    dataset = find_minari(dataset_id, dataset_download)
     return sorted(path for path in Path(dataset.storage.data_path).rglob("*") if path.is_file())
 
 
+def open_minari(
+    dataset_id: str, dataset_download: bool = False
+) -> AbstractContextManager[MinariSource]:
+    return open_episodes(find_minari(dataset_id, dataset_download))
+
+
 @contextmanager
-def open_minari(dataset: Any) -> Iterator[MinariSource]:
-    """Arrays of all episodes; HDF5 storage is read directly, to leave its infos alone."""
+def open_episodes(dataset: Any) -> Iterator[MinariSource]:
+    """Open all episodes; HDF5 storage is read directly, to leave its infos alone."""
     label = f"Minari dataset {dataset.id!r}"
     _require_flat(dataset.observation_space, "observations", label)
     _require_flat(dataset.action_space, "actions", label)
@@ -95,6 +102,8 @@ class MinariSource:
     """Episodes end to end; an episode of T steps has T + 1 observations."""
 
     def __init__(self, dataset: Any, label: str, episode: Callable[[int], Episode]) -> None:
+        from gymnasium import spaces
+
         self.label = label
         self._episode = episode
         self._numbers = [int(number) for number in dataset.episode_indices]
@@ -126,18 +135,30 @@ class MinariSource:
         shift = int(field == "next_observations")
         name = "observations" if shift else field
         parts = []
-        for place in range(first, last):
-            begin = int(self._bounds[place])
+        for episode in range(first, last):
+            begin = int(self._bounds[episode])
             inside = slice(max(start - begin, 0) + shift,
-                           min(stop, int(self._bounds[place + 1])) - begin + shift)  # fmt: skip
-            parts.append(np.asarray(self._episode(self._numbers[place])[name][inside]))
+                           min(stop, int(self._bounds[episode + 1])) - begin + shift)  # fmt: skip
+            parts.append(np.asarray(self._episode(self._numbers[episode])[name][inside]))
         values = np.concatenate(parts)
         return values - self._first_action if field == "actions" and self._first_action else values
 
 
 def _require_flat(space: Any, what: str, label: str) -> None:
+    from gymnasium import spaces
+
     flat = isinstance(space, spaces.Box) and len(space.shape) <= 1
     if not flat and not isinstance(space, spaces.Discrete):
         images = isinstance(space, spaces.Box) and what == "observations"
         why = "image observations are not supported" if images else "only flat spaces are supported"
         raise DatasetError(f"{label}: {what} are {space}; {why}")
+
+
+register_format(
+    DatasetFormat(
+        "minari",
+        open_minari,
+        keys=("dataset_id", "dataset_download", "dataset_in_memory"),
+        files=minari_files,
+    )
+)

@@ -1,4 +1,4 @@
-"""Reads .npz files as streams: members are unpacked piece by piece and pickles never."""
+"""NumPy archives, read as streams: members are unpacked piece by piece, pickles never."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import IO, Any
 import numpy as np
 
 from rl_training.config import DatasetError
-from rl_training.data.packing.source import Array, FieldInfo, is_remark
+from rl_training.data.formats import DatasetFormat, register_format
+from rl_training.data.packing.source import Array, FieldInfo, FieldSource, is_remark, pieces_of
 
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError, ValueError)
 
@@ -48,19 +49,20 @@ class NpzSource:
 
 
 @contextmanager
-def open_npz(path: Path) -> Iterator[NpzSource]:
-    """A readable .npz, or an error that says what the file is instead."""
+def open_npz(dataset_path: Path) -> Iterator[NpzSource]:
+    """Open a .npz file, or say what the file is instead."""
+    label = dataset_path.name
     try:
-        archive = zipfile.ZipFile(path)
+        archive = zipfile.ZipFile(dataset_path)
     except (zipfile.BadZipFile, EOFError):
-        raise DatasetError(f"{path.name} is not a .npz file, or is cut off") from None
+        raise DatasetError(f"{label} is not a .npz file, or is cut off") from None
     with archive:
         try:
-            source = NpzSource(archive, path.name)
+            source = NpzSource(archive, label)
         except _DAMAGE as error:
             if isinstance(error, DatasetError):
                 raise
-            raise DatasetError(f"{path.name} is damaged: {error}") from None
+            raise DatasetError(f"{label} is damaged: {error}") from None
         yield source
 
 
@@ -88,7 +90,7 @@ class _Member:
         width = int(np.prod(shape[1:], dtype=np.int64))
         if not self._fortran or len(shape) == 1:
             return self._rows(0, start, stop, width).reshape(stop - start, *shape[1:])
-        # Column-major: every column is a run of its own, at its own place in the member.
+        # Column-major: every column is a run of its own, at its own offset in the member.
         columns = [self._rows(column, start, stop, 1) for column in range(width)]
         block = np.stack(columns, 1) if columns else np.empty((stop - start, 0), dtype)
         return block.reshape(stop - start, *shape[:0:-1]).transpose(
@@ -102,11 +104,27 @@ class _Member:
         stream = self._streams.get(column)
         if stream is None:
             stream = self._streams[column] = self._archive.open(self._entry)
-        place = self._data + (column * rows + start) * row_bytes
-        if stream.tell() != place:
-            stream.seek(place)
+        offset = self._data + (column * rows + start) * row_bytes
+        if stream.tell() != offset:
+            stream.seek(offset)
         content = stream.read((stop - start) * row_bytes)
         if len(content) != (stop - start) * row_bytes:
             raise EOFError("it ends too early")
         array: np.ndarray[Any, Any] = np.frombuffer(content, dtype)
         return array
+
+
+def write_npz(source: FieldSource, path: Path) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+        for name, (shape, dtype) in source.fields.items():
+            header = {"descr": dtype.str, "fortran_order": False, "shape": shape}
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array_header_1_0(member, header)
+                for _, piece in pieces_of(source, name):
+                    member.write(piece.data)
+        for name, value in source.remarks.items():
+            with archive.open(f"{name}.npy", "w") as member:
+                np.lib.format.write_array(member, np.asarray(value), allow_pickle=False)
+
+
+register_format(DatasetFormat("npz", open_npz, endings=(".npz",), write=write_npz))

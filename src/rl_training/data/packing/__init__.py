@@ -1,0 +1,10 @@
+"""Packing: from named arrays of any source to one matrix with a row per transition.
+
+- `layout`  columns of a packed row
+- `source`  named arrays that are read in pieces
+- `names`   field names of other libraries, and how they map to ours
+- `flags`   terminations and truncations, told apart by whatever flags there are
+- `plan`    names, shapes and flags of a source, checked before big arrays are read
+- `pack`    filling the matrix, in memory or on disk
+- `cache`   packed datasets in files that are mapped into memory
+"""

@@ -1,4 +1,4 @@
-"""Packed rows in files: a cache of converted datasets, mapped into memory instead of read.
+"""Cache of packed datasets in files that are mapped into memory instead of read.
 
 A cached dataset is `packed/<key>.bin` (the rows, then the episode ends) and `<key>.json`, which
 says what the rows are, which version of which file they came from, and their checksum.
@@ -39,17 +39,17 @@ def pack_on_disk(
 ) -> PackedRows:
     """Memory-mapped rows, from the cache if the files have not changed since."""
     stamp = [[str(f.resolve()), f.stat().st_size, f.stat().st_mtime_ns] for f in sorted(files)]
-    paths = [kind, *(str(path) for path, *_ in stamp)]
+    paths = [kind, *(str(name) for name, *_ in stamp)]
     key = hashlib.sha256(json.dumps(paths).encode()).hexdigest()[:24]
-    place = _packed_directory() / f"{key}.bin"
-    found = _open(place, stamp)
-    if found is None:
+    path = _packed_directory() / f"{key}.bin"
+    packed = _open(path, stamp)
+    if packed is None:
         with open_source() as source:
-            _build(place, stamp, source)
-        found = _open(place, stamp)
-        if found is None:
-            raise OutputError(f"{place} could not be read back after it was written")
-    return found
+            _build(path, stamp, source)
+        packed = _open(path, stamp)
+        if packed is None:
+            raise OutputError(f"{path} could not be read back after it was written")
+    return packed
 
 
 def temporary_rows(rows: int, width: int) -> Tensor:
@@ -69,7 +69,7 @@ def _packed_directory() -> Path:
 
 @contextmanager
 def _writing(directory: Path) -> Iterator[None]:
-    """Whatever stops a write, the way out is another cache."""
+    """Turn any failed write into an error that points to `RL_TRAINING_CACHE`."""
     try:
         yield
     except OutputError:
@@ -77,12 +77,12 @@ def _writing(directory: Path) -> Iterator[None]:
     except OSError as error:
         raise OutputError(
             f"cannot write to {directory}: {error.strerror or error}. "
-            "Set RL_TRAINING_CACHE to another place."
+            "Set RL_TRAINING_CACHE to another directory."
         ) from None
 
 
 def _reserve(file: IO[bytes], size: int) -> None:
-    """Claim the space now: a full disk found while writing to a mapping kills the process."""
+    """Claim the space now: a full disk noticed while writing to a mapping kills the process."""
     try:
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file.fileno(), 0, size)
@@ -91,30 +91,30 @@ def _reserve(file: IO[bytes], size: int) -> None:
     except OSError as error:
         raise OutputError(
             f"cannot write {size / 1e9:.1f} GB to {cache_dir()}: {error.strerror}. "
-            "Set RL_TRAINING_CACHE to another place."
+            "Set RL_TRAINING_CACHE to another directory."
         ) from None
 
 
-def _build(place: Path, stamp: list[list[Any]], source: FieldSource) -> None:
-    aside = place.with_name(f".{place.name}.{os.getpid()}.tmp")
+def _build(path: Path, stamp: list[list[Any]], source: FieldSource) -> None:
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
     def allocate(rows: int, width: int) -> Tensor:
-        with _writing(place.parent), aside.open("w+b") as file:
+        with _writing(path.parent), aside.open("w+b") as file:
             _reserve(file, rows * width * 4)
             return torch.from_numpy(np.memmap(file, np.float32, "r+", shape=(rows, width)))
 
     try:
         packed = pack(source, allocate)
-        with _writing(place.parent):
+        with _writing(path.parent):
             with aside.open("ab") as file:
                 if packed.ends is not None:
                     file.write(packed.ends.tobytes())
             sidecar = _describe(packed, stamp, _checksum(aside))
-            aside.replace(place)
+            aside.replace(path)
             aside.write_text(json.dumps(sidecar, indent=2), encoding="utf-8")
-            aside.replace(place.with_suffix(".json"))
+            aside.replace(path.with_suffix(".json"))
     finally:
-        with suppress(OSError):  # a read-only place refuses this even if there is no such file
+        with suppress(OSError):  # a read-only directory refuses this even if there is no such file
             aside.unlink(missing_ok=True)
 
 
@@ -139,30 +139,30 @@ def _describe(packed: PackedRows, stamp: list[list[Any]], checksum: str) -> dict
     }
 
 
-def _open(place: Path, stamp: list[list[Any]]) -> PackedRows | None:
-    """What the cache holds for these files; None when it has to be built (again)."""
+def _open(path: Path, stamp: list[list[Any]]) -> PackedRows | None:
+    """Map the cached rows of these files; None when they have to be packed (again)."""
     try:
-        sidecar = json.loads(place.with_suffix(".json").read_text(encoding="utf-8"))
+        sidecar = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
         if sidecar["schema"] != SCHEMA or sidecar["files"] != stamp:
             return None
-        if _checksum(place) != sidecar["sha256"]:
+        if _checksum(path) != sidecar["sha256"]:
             raise ValueError("its checksum does not match")
-        return _map(place, sidecar)
+        return _map(path, sidecar)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        what = "cannot be read" if isinstance(error, OSError) else "is damaged"
-        warnings.warn(f"cached dataset {place} {what} ({error}); building it again", stacklevel=2)
+        problem = "cannot be read" if isinstance(error, OSError) else "is damaged"
+        warnings.warn(f"cached dataset {path} {problem} ({error}); building it again", stacklevel=2)
         return None
 
 
-def _map(place: Path, sidecar: dict[str, Any]) -> PackedRows:
+def _map(path: Path, sidecar: dict[str, Any]) -> PackedRows:
     layout = RowLayout(**sidecar["columns"])
     shape = (sidecar["rows"], layout.width)
-    rows = _map_rows(place, shape)
+    rows = _map_rows(path, shape)
     ends = None
     if sidecar["episodes"] is not None:
-        with place.open("rb") as file:
+        with path.open("rb") as file:
             file.seek(rows.numel() * 4)
             ends = np.frombuffer(file.read(), np.int64).copy()  # torch wants it writable
         if len(ends) != sidecar["episodes"]:
@@ -179,13 +179,13 @@ def _map(place: Path, sidecar: dict[str, Any]) -> PackedRows:
     )
 
 
-def _map_rows(place: Path, shape: tuple[int, int]) -> Tensor:
-    """Shared, since a private mapping counts as memory, which larger data would exceed."""
+def _map_rows(path: Path, shape: tuple[int, int]) -> Tensor:
+    """Map rows shared: a private mapping counts as memory, which larger data would exceed."""
     try:
         # Nothing writes to it; the checksum would tell.
-        return torch.from_numpy(np.memmap(place, np.float32, "r+", shape=shape))
+        return torch.from_numpy(np.memmap(path, np.float32, "r+", shape=shape))
     except OSError:  # a read-only mount, or the cache of another user
-        array = np.memmap(place, np.float32, "r", shape=shape)
+        array = np.memmap(path, np.float32, "r", shape=shape)
     with warnings.catch_warnings():
         # torch has no read-only tensors and warns of writes, of which there are none.
         warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)

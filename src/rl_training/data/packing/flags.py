@@ -1,4 +1,4 @@
-"""Which rows terminate, which are cut off, read from the flags that a dataset happens to have.
+"""Terminations and truncations, told apart by whatever flags a dataset has.
 
 Only a termination stops bootstrapping; everything else that ends an episode is a truncation.
 """
@@ -29,27 +29,27 @@ class EpisodeFlags:
     notes: tuple[str, ...] = ()
 
 
-def as_flags(values: Array, place: str, first_row: int = 0) -> Flags:
-    """0/1 of any number type as booleans; another value is an error that names its row."""
+def as_flags(values: Array, label: str, first_row: int = 0) -> Flags:
+    """Read 0 and 1 of any number type as booleans; another value is an error that names its row."""
     flat = values.reshape(len(values))
     if flat.dtype == np.bool_:
         return flat
     odd = (flat != 0) & (flat != 1)
     if odd.any():
         row = int(odd.argmax())
-        raise DatasetError(f"{place} must be 0 or 1, got {flat[row]} at row {first_row + row}")
+        raise DatasetError(f"{label} must be 0 or 1, got {flat[row]} at row {first_row + row}")
     return flat.astype(np.bool_)
 
 
 def combine_flags(
     present: Mapping[str, str], read: Callable[[str], Array], label: str
 ) -> EpisodeFlags | None:
-    """Terminations and truncations apart; None when nothing says which rows terminate.
+    """Tell terminations and truncations apart; None when no flag says which rows terminate.
 
     Args:
-        present: The fields there are, by our name, with the name they have in the source.
-        read: All values of a field, by our name.
-        label: How errors name the source.
+        present: The fields of the source: our name to the source's spelling.
+        read: Reads all values of a field by our name.
+        label: The source's name in errors.
     """
 
     def flags(name: str) -> Flags | None:
@@ -109,7 +109,7 @@ def _either(first: Flags | None, second: Flags | None) -> Flags | None:
 
 
 def row_breaks(next_obs: npt.NDArray[Any], following_obs: npt.NDArray[Any]) -> Flags:
-    """Where a row's next observation is not the following row's observation."""
+    """Mark rows whose next observation is not the following row's observation."""
     broken: Flags = (next_obs != following_obs).any(axis=1)
     rows = np.flatnonzero(broken)
     if len(rows):  # values that went through another precision differ in the last digits

@@ -1,4 +1,4 @@
-"""Where the fields of a transition lie in one packed row of float32."""
+"""Columns of a packed row: one transition as float32 numbers."""
 
 from __future__ import annotations
 

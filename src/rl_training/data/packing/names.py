@@ -1,4 +1,4 @@
-"""The spellings under which datasets of other libraries store their fields."""
+"""Field names of other libraries, and how they map to ours."""
 
 from __future__ import annotations
 
@@ -31,32 +31,32 @@ _ADVICE = {
 
 
 class FieldNames(NamedTuple):
-    """The spelling of each known field in a source, and the names that mean nothing to us."""
+    """Our name of each field to its spelling in the source, and the names that match none."""
 
-    known: dict[str, str]
-    unknown: tuple[str, ...]
+    matched: dict[str, str]
+    ignored: tuple[str, ...]
 
 
-def match_field_names(found: Iterable[str], label: str) -> FieldNames:
-    """Which field is which; two spellings of one field are an error."""
-    known: dict[str, str] = {}
-    unknown = []
-    for spelling in found:
+def match_field_names(spellings: Iterable[str], label: str) -> FieldNames:
+    """Match the names in a source to ours; two spellings of one field are an error."""
+    matched: dict[str, str] = {}
+    ignored = []
+    for spelling in spellings:
         name = _CANONICAL.get(spelling.lower())
         if name is None:
-            unknown.append(spelling)
-        elif name in known:
+            ignored.append(spelling)
+        elif name in matched:
             raise DatasetError(
-                f"{label} gives {name!r} twice, as {known[name]!r} and {spelling!r}. Keep one."
+                f"{label} gives {name!r} twice, as {matched[name]!r} and {spelling!r}. Keep one."
             )
         else:
-            known[name] = spelling
-    return FieldNames(known, tuple(unknown))
+            matched[name] = spelling
+    return FieldNames(matched, tuple(ignored))
 
 
 def missing_field(name: str, names: FieldNames, label: str) -> DatasetError:
-    """The error for a required field, with the near miss if there is one."""
-    found = ", ".join(sorted([*names.known.values(), *names.unknown])) or "nothing"
-    near = [key for key in names.unknown if suggest(key, SPELLINGS[name])]
+    """Make the error for a required field, with the near miss if there is one."""
+    present = ", ".join(sorted([*names.matched.values(), *names.ignored])) or "nothing"
+    near = [key for key in names.ignored if suggest(key, SPELLINGS[name])]
     advice = f"Rename {near[0]!r} to {name!r}." if near else _ADVICE.get(name, "Add it.")
-    return DatasetError(f"{label} has no {name!r} (found: {found}). {advice}")
+    return DatasetError(f"{label} has no {name!r} (found: {present}). {advice}")

@@ -1,4 +1,4 @@
-"""Fills the matrix of packed rows piece by piece, in memory or on disk, checking as it goes."""
+"""Packing: named arrays into one matrix of rows, piece by piece, checked on the way."""
 
 from __future__ import annotations
 
@@ -16,13 +16,11 @@ from rl_training.config import DatasetError
 from rl_training.data.packing.flags import Ends, Flags, as_flags, episode_ends, row_breaks
 from rl_training.data.packing.layout import RowLayout
 from rl_training.data.packing.plan import PackingPlan, plan_packing
-from rl_training.data.packing.source import Array, FieldSource
+from rl_training.data.packing.source import Array, FieldSource, piece_rows
 
 Boundaries = Literal["given", "derived", "unknown"]
 Matrix = npt.NDArray[np.float32]
 Allocate = Callable[[int, int], Tensor]  # rows, width -> a tensor to fill
-
-PIECE_BYTES = 4 << 20  # a piece is copied, compared and checked while it is in the cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,17 +41,12 @@ def in_memory(rows: int, width: int) -> Tensor:
     return torch.empty(rows, width)
 
 
-def piece_rows(width: int) -> int:
-    """How many rows of this width are handled at a time."""
-    return max(1, PIECE_BYTES // (4 * width))
-
-
 def pack(source: FieldSource, allocate: Allocate = in_memory) -> PackedRows:
     """Read a source once, front to back, into packed rows."""
     plan = plan_packing(source)
     packer = _Packer(source, plan)
-    kept = plan.length if plan.keep is None else int(plan.keep.sum())
-    rows = allocate(kept, plan.layout.width)
+    count = plan.length if plan.keep is None else int(plan.keep.sum())
+    rows = allocate(count, plan.layout.width)
     with np.errstate(over="ignore", invalid="ignore"):  # the check finds what overflowed
         packer.fill(rows.numpy())
     boundaries, truncations, note = packer.boundaries()
@@ -66,15 +59,15 @@ def pack(source: FieldSource, allocate: Allocate = in_memory) -> PackedRows:
     if boundaries != "unknown":
         keep = slice(None) if plan.keep is None else plan.keep
         ends = episode_ends(plan.flags.terminations[keep], truncations[keep])
-    num_actions, noted = packer.num_actions, source.remarks.get("num_actions")
-    if num_actions is not None and isinstance(noted, int):
-        num_actions = max(num_actions, noted)  # a choice that no row takes is still a choice
+    num_actions, stated = packer.num_actions, source.remarks.get("num_actions")
+    if num_actions is not None and isinstance(stated, int):
+        num_actions = max(num_actions, stated)  # a choice that no row takes is still a choice
     notes = (*plan.notes, note) if note else plan.notes
     return PackedRows(rows, plan.layout, boundaries, ends, num_actions, notes, source.label)
 
 
 class _Packer:
-    """The state that goes from piece to piece."""
+    """State carried from piece to piece."""
 
     def __init__(self, source: FieldSource, plan: PackingPlan) -> None:
         self.source = source
@@ -143,13 +136,13 @@ class _Packer:
         block[:, layout.next_actions] = self._read("next_actions", start, stop)
         if "next_action_valid" in self.plan.names:
             valid = self._read("next_action_valid", start, stop)
-            place = f"{self.source.label}: 'next_action_valid'"
-            block[:, layout.next_action_valid] = as_flags(valid, place, start)
+            label = f"{self.source.label}: 'next_action_valid'"
+            block[:, layout.next_action_valid] = as_flags(valid, label, start)
         else:
             block[:, layout.next_action_valid] = ~self._ends_without_next(start, stop)
 
     def _ends_without_next(self, start: int, stop: int) -> Flags:
-        """Ends at which a given next action belongs to another episode, or to none."""
+        """Rows whose stored next action belongs to another episode, or to none."""
         flags = self.plan.flags
         if self.plan.keep is not None:
             return self._source_ends(start, stop)
@@ -159,7 +152,7 @@ class _Packer:
         return ends
 
     def _source_ends(self, start: int, stop: int) -> Flags:
-        """Episode ends before rows were dropped: a dropped row still gave its action."""
+        """Episode ends before rows were dropped: a dropped row still provides its action."""
         plan = self.plan
         ends: Flags = plan.flags.terminations[start:stop].copy()
         if plan.keep is not None:
@@ -198,12 +191,12 @@ class _Packer:
         return both[:-1], both[1:]
 
     def boundaries(self) -> tuple[Boundaries, Flags, str]:
-        """How episode ends are known, the truncations, and what to tell about it."""
-        flags, said = self.plan.flags, self.source.remarks.get("boundaries")
+        """Truncations, how they were found, and a note for the user."""
+        flags, stated = self.plan.flags, self.source.remarks.get("boundaries")
         if flags.truncations is not None:
-            if said == "unknown":
+            if stated == "unknown":
                 return "unknown", flags.truncations, "episode boundaries are unknown"
-            if said == "derived":
+            if stated == "derived":
                 return "derived", flags.truncations, "truncations were derived before saving"
             return "given", flags.truncations, ""
         open_rows = ~flags.terminations
@@ -215,12 +208,12 @@ class _Packer:
         return "derived", truncations, f"derived {count} truncations where rows do not follow on"
 
     def _report_nonfinite(self, block: Matrix, start: int) -> None:
-        """Name field and row; large numbers can also overflow the sum, and are then fine."""
+        """Raise an error with field and row; finite numbers whose sum overflows are fine."""
         layout = self.plan.layout
-        where: dict[str, Any] = {"obs": layout.obs, "actions": layout.actions,
+        columns_of: dict[str, Any] = {"obs": layout.obs, "actions": layout.actions,
                                  "rewards": layout.reward, "next_obs": layout.next_obs,
                                  "next_actions": layout.next_actions}  # fmt: skip
-        for name, columns in where.items():
+        for name, columns in columns_of.items():
             if name == "next_actions" and not layout.has_next_actions:
                 continue
             values = block[:, columns].reshape(len(block), -1)

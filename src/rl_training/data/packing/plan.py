@@ -1,4 +1,4 @@
-"""What a source holds and how its rows are to be packed, decided before any big array is read."""
+"""The plan of packing a source: names, shapes and flags, before any big array is read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ONE_COLUMN = ("rewards", "terminations", "truncations", "dones", "masks", "next
 
 @dataclass(frozen=True)
 class PackingPlan:
-    """`keep` marks the rows that have a next observation; None keeps all."""
+    """Decisions about one source; `keep` marks rows with a next observation, None keeps all."""
 
     names: dict[str, str]  # our name -> the source's name
     length: int
@@ -34,11 +34,11 @@ def plan_packing(source: FieldSource) -> PackingPlan:
     """Match names, check shapes and lengths, and read the flags."""
     names = match_field_names(source.fields, source.label)
     for required in ("obs", "actions", "rewards"):
-        if required not in names.known:
+        if required not in names.matched:
             raise missing_field(required, names, source.label)
-    infos = {name: source.fields[spelling] for name, spelling in names.known.items()}
+    infos = {name: source.fields[spelling] for name, spelling in names.matched.items()}
     for name, info in infos.items():
-        check_field(name, info, f"{source.label}: {names.known[name]!r}")
+        check_field(name, info, f"{source.label}: {names.matched[name]!r}")
     length = _common_length(names, infos, source.label)
     flags = _read_flags(source, names, length)
     layout = _layout(infos, source.label)
@@ -46,7 +46,7 @@ def plan_packing(source: FieldSource) -> PackingPlan:
     keep = None
     notes = list(flags.notes)
     if one_longer:
-        flags = _one_episode(flags, f"{source.label}: {names.known['obs']!r}")
+        flags = _one_episode(flags, f"{source.label}: {names.matched['obs']!r}")
     elif "next_obs" not in infos:
         if flags.truncations is None:
             raise missing_field("next_obs", names, source.label)
@@ -55,32 +55,33 @@ def plan_packing(source: FieldSource) -> PackingPlan:
             raise DatasetError(f"{source.label} has no row with a next observation")
         notes.append(f"next_obs is the next row's obs{_dropped(int((~keep).sum()))}")
         layout = layout.with_next_actions()
-    if names.unknown:
-        notes.append("ignored fields: " + ", ".join(sorted(names.unknown)))
-    how: Literal["field", "next row"] = "field" if "next_obs" in infos else "next row"
-    return PackingPlan(names.known, length, layout, flags, how, keep, tuple(notes))
+    if names.ignored:
+        notes.append("ignored fields: " + ", ".join(sorted(names.ignored)))
+    next_obs: Literal["field", "next row"] = "field" if "next_obs" in infos else "next row"
+    return PackingPlan(names.matched, length, layout, flags, next_obs, keep, tuple(notes))
 
 
-def check_field(name: str, info: FieldInfo, place: str) -> None:
+def check_field(name: str, info: FieldInfo, label: str) -> None:
     """Refuse types and shapes that cannot be one row of numbers per transition."""
     shape, dtype = info
     if dtype.kind not in "fiub" and not (name == "episode_ids" and dtype.kind in "US"):
-        what = "Python objects" if dtype.kind == "O" else f"type {dtype}"
-        raise DatasetError(f"{place} holds {what}; only numbers can be read")
+        content = "Python objects" if dtype.kind == "O" else f"type {dtype}"
+        raise DatasetError(f"{label} holds {content}; only numbers can be read")
     if len(shape) == 0:
-        raise DatasetError(f"{place} is a single value, not one per transition")
+        raise DatasetError(f"{label} is a single value, not one per transition")
     if name in _ONE_COLUMN and any(size != 1 for size in shape[1:]):
-        raise DatasetError(f"{place} must be one number per row, got shape {shape}")
+        raise DatasetError(f"{label} must be one number per row, got shape {shape}")
     if len(shape) > 2 and not (len(shape) == 3 and shape[1] == 1):
-        what = "image observations are not supported" if "obs" in name else "expected (rows, width)"
-        raise DatasetError(f"{place} has shape {shape}: {what}")
+        images = "obs" in name
+        reason = "image observations are not supported" if images else "expected (rows, width)"
+        raise DatasetError(f"{label} has shape {shape}: {reason}")
 
 
 def _common_length(names: FieldNames, infos: dict[str, FieldInfo], label: str) -> int:
     length = infos["actions"].shape[0]
-    lengths = {names.known[name]: info.shape[0] for name, info in infos.items()}
+    lengths = {names.matched[name]: info.shape[0] for name, info in infos.items()}
     if "next_obs" not in infos and infos["obs"].shape[0] == length + 1:
-        del lengths[names.known["obs"]]  # one episode, with its final observation
+        del lengths[names.matched["obs"]]  # one episode, with its final observation
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{name} {count}" for name, count in lengths.items())
         raise DatasetError(f"{label}: fields have different lengths: {listed}")
@@ -114,16 +115,16 @@ def _layout(infos: dict[str, FieldInfo], label: str) -> RowLayout:
 
 def _read_flags(source: FieldSource, names: FieldNames, length: int) -> EpisodeFlags:
     def read(name: str) -> Array:
-        return source.read(names.known[name], 0, length)
+        return source.read(names.matched[name], 0, length)
 
-    flags = combine_flags(names.known, read, source.label)
+    flags = combine_flags(names.matched, read, source.label)
     if flags is None:
         raise missing_field("terminations", names, source.label)
     return flags
 
 
-def _one_episode(flags: EpisodeFlags, place: str) -> EpisodeFlags:
-    """One more observation than actions has no room for the final observation of an earlier end."""
+def _one_episode(flags: EpisodeFlags, label: str) -> EpisodeFlags:
+    """Flags of a single episode with its final observation; an earlier end is an error."""
     truncations = flags.truncations
     if truncations is None:
         truncations = np.zeros(len(flags.terminations), np.bool_)
@@ -131,7 +132,7 @@ def _one_episode(flags: EpisodeFlags, place: str) -> EpisodeFlags:
     if len(early):
         # Which observation is missing, and from where on rows are shifted, cannot be known.
         raise DatasetError(
-            f"{place} is one longer than the other fields, which means one episode and its final "
+            f"{label} is one longer than the other fields, which means one episode and its final "
             f"observation, but row {early[0]} ends an episode before that. Add 'next_obs', or leave "
             "out the last observation: 'truncations' then say which rows have none."
         )
@@ -145,7 +146,7 @@ def _dropped(count: int) -> str:
 
 
 def _flatten(terminations: Flags, truncations: Flags) -> tuple[Flags, EpisodeFlags]:
-    """D4RL's sequences: a row cut off here has the next episode's first row after it."""
+    """Drop truncated rows of D4RL's sequences: after them comes the next episode's first row."""
     keep = terminations | ~truncations
     keep[-1] = terminations[-1]
     # A dropped cut moves to the row before it, which now ends the episode.

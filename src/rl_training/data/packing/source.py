@@ -1,15 +1,18 @@
-"""Named arrays that can be read in pieces, whatever file or memory they live in."""
+"""Sources of named arrays that are read in pieces, from a file or from memory."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import sys
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 Array = npt.NDArray[Any]
+
+PIECE_BYTES = 4 << 20  # a piece is copied, compared and checked while it is in the cache
 
 
 class FieldInfo(NamedTuple):
@@ -20,19 +23,19 @@ class FieldInfo(NamedTuple):
 
 
 class FieldSource(Protocol):
-    """What the packer reads from. Pieces are asked for in rising order, so streams are fine."""
+    """Named arrays to pack or to write. Rows are asked for in rising order, so streams are fine."""
 
     @property
     def label(self) -> str:
-        """How errors name the source, such as `data.npz`."""
+        """Name of the source in errors, such as `data.npz`."""
 
     @property
     def fields(self) -> Mapping[str, FieldInfo]:
-        """The arrays by the names they have in the source."""
+        """Shape and type of the arrays, by their names in the source."""
 
     @property
     def remarks(self) -> Mapping[str, str | int]:
-        """What our own files say beside their arrays: `boundaries` and `num_actions`."""
+        """Single values that our own files hold beside their arrays: `boundaries`, `num_actions`."""
 
     def read(self, field: str, start: int, stop: int) -> Array:
         """Rows start to stop of one field."""
@@ -52,22 +55,44 @@ class ArraySource:
         return self._arrays[field][start:stop]
 
 
+def piece_rows(width: int) -> int:
+    """Number of rows, of `width` float32 each, that are handled at a time."""
+    return max(1, PIECE_BYTES // (4 * max(1, width)))
+
+
+def pieces_of(source: FieldSource, field: str) -> Iterator[tuple[int, Array]]:
+    """All rows of one field, a few megabytes at a time, each piece with the number of its first row."""
+    shape = source.fields[field].shape
+    size = piece_rows(math.prod(shape[1:]))
+    for start in range(0, shape[0], size):
+        yield start, source.read(field, start, min(start + size, shape[0]))
+
+
+def read_whole(source: FieldSource, field: str) -> Array:
+    """All rows of one field in one array."""
+    array = np.empty(*source.fields[field])
+    for start, piece in pieces_of(source, field):
+        array[start : start + len(piece)] = piece
+    return array
+
+
 def is_remark(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
-    """Whether an entry is one of the single values that our own files hold beside the fields."""
+    """True for the single values that our own files hold beside their arrays."""
     return name in ("boundaries", "num_actions") and shape == () and dtype.kind in "Uiu"
 
 
 def as_array(values: Any) -> Array:
-    """A NumPy view of a tensor, or the array that a list describes."""
+    """View a tensor as a NumPy array, or make an array of a list."""
+    torch = sys.modules.get("torch")  # who has a tensor has imported it
     try:
-        if isinstance(values, torch.Tensor):
+        if torch is not None and isinstance(values, torch.Tensor):
             tensor = values.detach().cpu().to_dense()
             # NumPy has no bfloat16.
             return tensor.float().numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
         return np.asarray(values)
     except (TypeError, ValueError, RuntimeError):
-        # A ragged list, or a tensor that NumPy has no type for: an object is refused by the name
-        # of its field, and only if the field is one of ours.
+        # A ragged list, or a tensor that NumPy has no type for: refused later by the name of its
+        # field, and only if the field is one of ours.
         array = np.empty((), dtype=object)
         array[()] = values
         return array

@@ -1,7 +1,7 @@
-"""Replay in hindsight: a transition as if the goal had been one that was reached.
+"""Hindsight experience replay: transitions relabelled with goals that were achieved.
 
-Andrychowicz et al. 2017. What a transition is relabelled with is decided when it is drawn, so that
-one transition serves many goals and an episode that is still running serves as far as it has come.
+Andrychowicz et al. 2017. The new goal is chosen when a transition is drawn, so that one transition
+serves many goals, and a running episode serves with the steps it has so far.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Strategy = Literal["future", "final", "episode"]
 
 
 class HERReplayBuffer(ReplayBuffer):
-    """A replay that gives a share `her_ratio` of what is drawn another goal and its reward.
+    """A replay buffer that relabels a share `her_ratio` of every batch with another goal.
 
     Observations are `observation` and `desired_goal` side by side, together `obs_dim` wide. The new
     goal is the one achieved after a step of the same episode: this one or a later one (`future`),
-    the last one so far (`final`), or any (`episode`). Only steps that are still held are chosen.
+    the last one so far (`final`), or any (`episode`). Only steps that are still stored are chosen.
     Terminations stay as they were.
 
     Every environment writes a row in every step, in order: row = step x num_envs + environment, and
@@ -65,11 +65,11 @@ class HERReplayBuffer(ReplayBuffer):
         self.compute_reward = compute_reward
         self.her_ratio = her_ratio
         self.goal_selection_strategy = goal_selection_strategy
-        self._step = 0  # steps written so far, those that are gone included
+        self._step = 0  # steps written so far, overwritten ones included
         self._episodes = torch.empty(self.capacity, dtype=torch.int64)  # each row's, by number
         self._running = np.full(num_envs, -1)  # number of each environment's newest episode
-        # The step in which an episode began. No more episodes than steps are held, so that numbers
-        # modulo `steps` do not meet.
+        # The step in which an episode began. No more episodes than steps are stored, so that numbers
+        # modulo `steps` do not collide.
         self._begins = torch.zeros(self.steps, num_envs, dtype=torch.int64)
 
     # -- writing ------------------------------------------------------------------------------
@@ -119,29 +119,29 @@ class HERReplayBuffer(ReplayBuffer):
         memory: BatchMemory | None = None,
     ) -> Batch:
         """A batch drawn uniformly with replacement, in which each row may have a new goal."""
-        where = self.draw(batch_size, generator)
-        rows = self.rows_at(where)
+        positions = self.draw(batch_size, generator)
+        rows = self.rows_at(positions)
         chosen = (torch.rand(batch_size, generator=generator) < self.her_ratio).nonzero().flatten()
         if len(chosen):
-            self.relabel(rows, chosen, self.choose(where[chosen], generator))
+            self.relabel(rows, chosen, self.choose(positions[chosen], generator))
         return Batch.from_rows(rows if device is None else rows.to(device), self.layout)
 
-    def choose(self, where: Tensor, generator: torch.Generator | None) -> Tensor:
-        """For each of these rows, one of its episode to take the achieved goal from."""
-        slots, env = where // self.num_envs, where % self.num_envs
+    def choose(self, positions: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Choose a row of the same episode for each row, to take the achieved goal from."""
+        slots, env = positions // self.num_envs, positions % self.num_envs
         newest = self._step - 1
         step = newest - (newest - slots) % self.steps  # when the row was written
-        first, last = self._reach(self._episodes[where], env)
+        first, last = self._reach(self._episodes[positions], env)
         if self.goal_selection_strategy == "final":
             return last % self.steps * self.num_envs + env
         if self.goal_selection_strategy == "future":
             first = step
-        spread = torch.rand(len(where), generator=generator, dtype=torch.float64)
+        spread = torch.rand(len(positions), generator=generator, dtype=torch.float64)
         chosen = first + (spread * (last - first + 1)).long()
         return torch.minimum(chosen, last) % self.steps * self.num_envs + env  # spread may round up
 
     def _reach(self, episodes: Tensor, env: Tensor) -> tuple[Tensor, Tensor]:
-        """First and last step of these episodes that are still held, and already there."""
+        """First step of these episodes that is still stored, and the last one so far."""
         oldest = max(0, self._step - self.steps)
         first = self._begins[episodes % self.steps, env].clamp_min(oldest)
         following = self._begins[(episodes + 1) % self.steps, env]
@@ -149,7 +149,7 @@ class HERReplayBuffer(ReplayBuffer):
         return first, torch.where(running, self._step, following) - 1
 
     def relabel(self, rows: Tensor, which: Tensor, sources: Tensor) -> None:
-        """Give some of the gathered rows, in place, the goals achieved in the `sources`."""
+        """Replace, in place, the goals of some gathered rows by those achieved in `sources`."""
         assert self.compute_reward is not None
         layout = self.layout
         goals = self._rows[:, layout.achieved].index_select(0, sources)
@@ -162,13 +162,13 @@ class HERReplayBuffer(ReplayBuffer):
     # -- checkpoints --------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Tensor]:
-        known = min(self.steps, int(self._running.max()) + 1)
+        begun = min(self.steps, int(self._running.max()) + 1)
         return {
             **super().state_dict(),
             "step": torch.tensor(self._step),
             "episodes": self._episodes[: self._size],
             "running": torch.from_numpy(self._running.copy()),
-            "begins": self._begins[:known],
+            "begins": self._begins[:begun],
         }
 
     def load_state_dict(self, tensors: dict[str, Tensor]) -> None:

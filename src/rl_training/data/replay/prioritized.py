@@ -1,4 +1,4 @@
-"""Replay that draws transitions by their last error. Schaul et al. 2016."""
+"""Prioritised experience replay: transitions drawn by their last TD error. Schaul et al. 2016."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rl_training.data.transitions.batch_memory import BatchMemory
 
 
 class SumTree:
-    """Sums over 2, 4, 8, ... neighbours; drawing and updating a batch takes one pass per level.
+    """Binary tree of sums; drawing and updating a batch takes one pass per level.
 
     Every sum is computed from its two parts and never adjusted by a difference, so that a tree
     built anew from its leaves equals the one that was updated, to the last bit.
@@ -33,24 +33,24 @@ class SumTree:
     def total(self) -> float:
         return float(self.levels[0][0])
 
-    def update(self, where: NDArray[np.int64], values: NDArray[np.float64]) -> None:
-        self.leaves[where] = values
+    def update(self, positions: NDArray[np.int64], values: NDArray[np.float64]) -> None:
+        self.leaves[positions] = values
         for level in range(self.depth - 1, -1, -1):
-            where = where // 2
+            positions = positions // 2
             below = self.levels[level + 1]
-            self.levels[level][where] = below[2 * where] + below[2 * where + 1]
+            self.levels[level][positions] = below[2 * positions] + below[2 * positions + 1]
 
     def find(self, masses: NDArray[np.float64]) -> NDArray[np.int64]:
-        """The leaves under which these cumulative masses fall."""
-        where = np.zeros(len(masses), np.int64)
+        """Find the leaves under which these cumulative masses fall."""
+        positions = np.zeros(len(masses), np.int64)
         remaining = masses.copy()
         for below in self.levels[1:]:
-            where *= 2
-            left = below[where]
-            goes_right = (remaining >= left) & (below[where + 1] > 0)
+            positions *= 2
+            left = below[positions]
+            goes_right = (remaining >= left) & (below[positions + 1] > 0)
             remaining -= np.where(goes_right, left, 0.0)
-            where += goes_right
-        return where
+            positions += goes_right
+        return positions
 
 
 class PrioritizedReplayBuffer(ReplayBuffer):
@@ -67,11 +67,11 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         self._tree = SumTree(self.capacity)
         self._largest = 1.0
 
-    def _write(self, place: slice, start: int, rows: Rows, env_ids: NDArray[np.int64]) -> None:
-        super()._write(place, start, rows, env_ids)
+    def _write(self, target: slice, start: int, rows: Rows, env_ids: NDArray[np.int64]) -> None:
+        super()._write(target, start, rows, env_ids)
         # a new transition is drawn soon: nobody knows its error yet
-        where = np.arange(start, start + len(rows))
-        self._tree.update(where, np.full(len(rows), self._largest**self.exponent))
+        positions = np.arange(start, start + len(rows))
+        self._tree.update(positions, np.full(len(rows), self._largest**self.exponent))
 
     def sample(
         self,
@@ -81,19 +81,21 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         device: torch.device | str | None = None,
         memory: BatchMemory | None = None,
     ) -> Batch:
-        """Stratified: one draw from each of `batch_size` equal shares of the total."""
+        """Draw stratified: one row from each of `batch_size` equal shares of the total."""
         spread = torch.rand(batch_size, generator=generator, dtype=torch.float64).numpy()
         total = self._tree.total
-        where = self._tree.find((np.arange(batch_size) + spread) * (total / batch_size))
-        chances = self._tree.leaves[where] / total
+        positions = self._tree.find((np.arange(batch_size) + spread) * (total / batch_size))
+        chances = self._tree.leaves[positions] / total
         weights = (len(self) * chances) ** -self.correction
         weights /= weights.max()
-        places = torch.from_numpy(where)
-        return self.gather(places, device, torch.from_numpy(weights).float(), places)
+        drawn = torch.from_numpy(positions)
+        return self.gather(drawn, device, torch.from_numpy(weights).float(), drawn)
 
     def update_priorities(self, indices: Tensor, errors: Tensor) -> None:
-        """The errors that these rows have now; a row drawn twice takes the later one."""
-        sizes = errors.detach().abs().double().cpu().numpy() + 1e-6  # nothing is lost for good
+        """Store the new errors of these rows; a row drawn twice takes the later one."""
+        sizes = (
+            errors.detach().abs().double().cpu().numpy() + 1e-6
+        )  # so that every row can be drawn again
         self._largest = max(self._largest, float(sizes.max()))
         self._tree.update(indices.cpu().numpy(), sizes**self.exponent)
 

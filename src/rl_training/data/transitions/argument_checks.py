@@ -1,4 +1,4 @@
-"""The arguments of views, checked: an error names the argument and what it was."""
+"""Checks of arguments of dataset views; an error names the argument and its value."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 def per_column(values: Numbers, width: int, name: str) -> Tensor:
-    """One float64 entry per column, from a number or a sequence."""
+    """Expand a number or a sequence to one float64 entry per column."""
     try:
         tensor = torch.as_tensor(values, dtype=torch.float64)
     except (TypeError, ValueError, RuntimeError):
@@ -32,7 +32,7 @@ def per_column(values: Numbers, width: int, name: str) -> Tensor:
 
 
 def require_all(good: Tensor, values: Tensor, rule: str) -> None:
-    """`std must be greater than 0, got -1 in column 2`."""
+    """Refuse with the first bad column: `std must be greater than 0, got -1 in column 2`."""
     if not bool(good.all()):
         column = int((~good).nonzero()[0])
         raise DatasetError(f"{rule}, got {values[column]:g} in column {column}")
@@ -46,7 +46,7 @@ def ordered(low: Numbers, high: Numbers, width: int) -> tuple[Tensor, Tensor]:
 
 
 def require_float32(value: Any, name: str) -> None:
-    """A number that rewards, which are float32, can be combined with."""
+    """Refuse numbers that do not fit into float32, the type of rewards."""
     try:
         size = abs(value)
         fits = bool(size <= _LARGEST)  # false for NaN too

@@ -1,4 +1,4 @@
-"""Where episodes lie in a dataset, what they return, and how some of them are chosen."""
+"""Episodes of a dataset: their rows and returns, and choosing some of them."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ def rows_of(episodes: Episodes, chosen: Chosen) -> Tensor:
 
 
 def choose_best(returns: npt.NDArray[np.float64], fraction: float) -> Chosen:
-    """The share with the highest returns; among equals the earlier ones."""
+    """Choose the share with the highest returns; among equals the earlier ones."""
     count = max(1, math.ceil(fraction * len(returns) - 1e-9))
     chosen = np.zeros(len(returns), np.bool_)
     chosen[np.argsort(-returns, kind="stable")[:count]] = True
     return chosen
 
 
-def choose_share(count: int, fraction: float, seed: int, what: str) -> Chosen:
-    """A random share, never none and never all."""
+def choose_share(count: int, fraction: float, seed: int, unit: str) -> Chosen:
+    """Choose a random share, never none and never all."""
     if count < 2:
-        raise DatasetError(f"cannot split a dataset of one {what}")
+        raise DatasetError(f"cannot split a dataset of one {unit}")
     size = min(max(1, round(fraction * count)), count - 1)
     chosen = np.zeros(count, np.bool_)
     chosen[np.random.default_rng(seed).permutation(count)[:size]] = True

@@ -1,4 +1,4 @@
-"""The reading half of a dataset: its fields, its episodes and what is known about it."""
+"""The reading half of a dataset: fields, episodes and facts."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from torch import Tensor
 
 from rl_training.config import DatasetError
 from rl_training.data.packing.layout import RowLayout
-from rl_training.data.packing.pack import Boundaries, piece_rows
+from rl_training.data.packing.pack import Boundaries
+from rl_training.data.packing.source import piece_rows
 from rl_training.data.transitions.episodes import Episodes
-from rl_training.data.transitions.statistics import mean_and_std
+from rl_training.data.transitions.normalizer import mean_and_std
 from rl_training.data.transitions.summary import summarize
 from rl_training.data.transitions.view import RowView
 
 
 class DatasetFields:
-    """Everything that can be asked of a view of packed rows without changing it."""
+    """Read-only access to a view of packed rows."""
 
     _view: RowView
 
@@ -91,18 +92,23 @@ class DatasetFields:
         cuts = self._view.cuts
         for start in range(0, len(self), size):
             rows = self._view.rows_at(self._view.storage_rows(start, start + size))
-            here = cuts[(cuts >= start) & (cuts < start + size)] - start
-            rows[here, self.layout.truncation] = 1
+            inside = cuts[(cuts >= start) & (cuts < start + size)] - start
+            rows[inside, self.layout.truncation] = 1
             yield rows
 
+    def column(self, columns: int | slice, start: int, stop: int) -> Tensor:
+        """Rows start to stop of one field; columns as the layout names them."""
+        values = self._view.column(columns, start, stop)
+        if columns == self.layout.truncation:
+            cuts = self._view.cuts
+            values = values.index_fill(0, cuts[(cuts >= start) & (cuts < stop)] - start, 1.0)
+        return values
+
     def column_pieces(self, columns: int | slice) -> Iterator[Tensor]:
-        """One field of all rows in order, a piece at a time; columns as the layout names them."""
-        if columns == self.layout.truncation and len(self._view.cuts):
-            yield from (rows[:, columns] for rows in self.pieces())
-            return
+        """One field of all rows in order, a few megabytes at a time."""
         size = piece_rows(self.layout.width)
         for start in range(0, len(self), size):
-            yield self._view.column(columns, start, start + size)
+            yield self.column(columns, start, start + size)
 
     # -- facts --------------------------------------------------------------------------------
 
@@ -130,17 +136,17 @@ class DatasetFields:
 
     @property
     def boundaries(self) -> Boundaries:
-        """Whether episode ends were given, derived from breaks between rows, or are unknown."""
+        """Origin of the episode ends: given, derived from breaks between rows, or unknown."""
         return self._view.packed.boundaries
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was decided while loading, for people."""
+        """Decisions made while loading, in words."""
         return self._view.packed.notes
 
     @property
     def source(self) -> str:
-        """Where the data came from."""
+        """Name of the file or dataset that the rows came from."""
         return self._view.packed.source
 
     @property

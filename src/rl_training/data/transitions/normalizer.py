@@ -1,12 +1,14 @@
-"""The observation normalisation that a policy carries along with its weights."""
+"""Observation normalisation: statistics of the data, which a policy carries with its weights."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+STD_EPSILON = 1e-3  # added, not a lower bound: the convention of TD3+BC and CORL
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,3 +34,21 @@ class ObservationNormalizer:
     @classmethod
     def from_state_dict(cls, state: Mapping[str, Tensor]) -> ObservationNormalizer:
         return cls(state["mean"], state["std"])
+
+
+def mean_and_std(pieces: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
+    """Mean and population deviation + `STD_EPSILON` of all rows, in one pass, in float64."""
+    count = 0
+    mean = squares = torch.zeros(0)
+    for piece in pieces:
+        values = piece.double()
+        piece_mean = values.mean(0)
+        piece_squares = (values - piece_mean).square().sum(0)
+        if count == 0:
+            mean, squares = piece_mean, piece_squares
+        else:  # Chan et al. 1979: combine without cancellation
+            gap, total = piece_mean - mean, count + len(values)
+            squares = squares + piece_squares + gap.square() * (count * len(values) / total)
+            mean = mean + gap * (len(values) / total)
+        count += len(values)
+    return mean.float(), ((squares / count).sqrt() + STD_EPSILON).float()

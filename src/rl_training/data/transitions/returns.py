@@ -1,4 +1,4 @@
-"""Discounted returns to go: what an episode really gave after each of its steps."""
+"""Discounted returns to go: the rewards from a step to the end of its episode."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from torch import Tensor
 def returns_to_go(rewards: Tensor, last: Tensor, gamma: float) -> Tensor:
     """Σ_k γ^k r_{t+k} up to row `last` (n,) of each row's episode; rewards (n,).
 
-    Sums over 1, 2, 4, ... steps are put together from two halves, so that it takes few passes.
+    Doubles the window in every pass: sums over 1, 2, 4, ... steps.
     """
     totals, rows = rewards.double(), torch.arange(len(rewards))
     longest, step = int((last - rows).max()) + 1 if len(rows) else 0, 1
     while step < longest:
-        ahead = rows + step
-        inside = ahead <= last
-        further = totals[ahead.clamp_max(len(rows) - 1)]
+        later = rows + step
+        inside = later <= last
+        further = totals[later.clamp_max(len(rows) - 1)]
         totals = torch.where(inside, totals + gamma**step * further, totals)
         step *= 2
     return totals.float()
 
 
 class ReturnTracker:
-    """Returns to go of the rows in a replay, known once their episode has ended, until then -inf."""
+    """Returns to go of the rows in a replay buffer; -inf until their episode has ended."""
 
     def __init__(
         self,
@@ -38,11 +38,12 @@ class ReturnTracker:
         self.returns = torch.full((capacity,), -torch.inf)
         self._running: list[list[int]] = [[] for _ in range(num_envs)]  # rows of each episode
 
-    def add(self, places: Tensor, ended: Tensor) -> None:
-        """One new row of each environment, in order; both (num_envs,)."""
-        self.returns[places] = -torch.inf
-        for env, (place, is_over) in enumerate(zip(places.tolist(), ended.tolist(), strict=True)):
-            self._running[env].append(place)
+    def add(self, positions: Tensor, ended: Tensor) -> None:
+        """Add one new row of each environment, in order; both (num_envs,)."""
+        self.returns[positions] = -torch.inf
+        rows = zip(positions.tolist(), ended.tolist(), strict=True)
+        for env, (position, is_over) in enumerate(rows):
+            self._running[env].append(position)
             if is_over:
                 self._end(env)
 
@@ -53,7 +54,7 @@ class ReturnTracker:
         self._running[env] = []
 
     def forget_running(self, env: int) -> None:
-        """This environment's next row begins an episode; the rows before it get no returns."""
+        """Begin an episode with this environment's next row; the rows before it get no returns."""
         self._running[env] = []
 
     def state_dict(self) -> dict[str, Tensor]:

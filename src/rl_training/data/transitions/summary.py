@@ -1,4 +1,4 @@
-"""What `rl-training data describe` shows of a dataset."""
+"""Summary of a dataset: what `rl-training data info` prints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def summarize(dataset: DatasetFields) -> dict[str, Any]:
-    """Plain numbers and texts; the rows are read once."""
+    """Collect plain numbers and texts; the rows are read once."""
     layout = dataset.layout
     rewards = dataset.rewards.double()
     low = torch.full((layout.action_width,), torch.inf)
@@ -45,7 +45,7 @@ def _summarize_episodes(dataset: DatasetFields) -> dict[str, Any]:
     if dataset.boundaries == "unknown":
         return {"episodes": None, "open_episode": None, "return": None, "episode_length": None}
     episodes = dataset.episodes
-    # An episode that the data stops short of would pull the statistics down.
+    # An unfinished episode would pull the statistics down.
     complete = (
         slice(None, -1) if episodes.last_is_open and len(episodes.starts) > 1 else slice(None)
     )

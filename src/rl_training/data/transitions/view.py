@@ -1,4 +1,4 @@
-"""Which packed rows a dataset shows, and what is done to them when they are gathered."""
+"""Views: a choice of packed rows, and the transforms applied when they are gathered."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RewardTransform(NamedTuple):
     clip_max: float | None = None
 
     def apply_(self, rewards: Tensor) -> None:
-        """In place."""
+        """Transform rewards in place."""
         if self.scale != 1:
             rewards.mul_(self.scale)
         if self.shift != 0:
@@ -74,7 +74,7 @@ class RowView:
 
     @cached_property
     def layout(self) -> RowLayout:
-        """Of the rows given out, which carry next actions even if they are read from neighbours."""
+        """Layout of the gathered rows; they carry next actions even if read from neighbours."""
         layout = self.packed.layout
         return layout if self.has_next is None else layout.with_next_actions()
 
@@ -131,41 +131,41 @@ class RowView:
         return lengths, weights
 
     def storage_rows(self, start: int, stop: int) -> Tensor:
-        """Where rows start to stop of this view lie in the storage."""
+        """Storage rows of positions start to stop of this view."""
         if self.index is None:
             return torch.arange(start, min(stop, len(self)))
         return self.index[start:stop]
 
-    def rows_at(self, where: Tensor) -> Tensor:
-        """The packed rows at these places of the storage, with every transform applied."""
-        rows = self.packed.rows.index_select(0, where)
+    def rows_at(self, stored: Tensor) -> Tensor:
+        """Gather packed rows by their storage rows, with every transform applied."""
+        rows = self.packed.rows.index_select(0, stored)
         if self.has_next is not None:
-            valid = self.has_next.index_select(0, where)
+            valid = self.has_next.index_select(0, stored)
             actions = self.packed.rows[:, self.layout.actions]
             rows = torch.cat(
-                [rows, actions.index_select(0, where + valid), valid.float().unsqueeze(1)], 1
+                [rows, actions.index_select(0, stored + valid), valid.float().unsqueeze(1)], 1
             )
         self.transform_(rows)
         return rows
 
     @cached_property
     def is_plain(self) -> bool:
-        """Whether batches are rows, all equally likely, with nothing beside them."""
+        """True if a batch is nothing but rows, all equally likely."""
         if self.layout.discrete and self.layout.has_next_actions:
             return False
         return self.shares is None and self.returns is None
 
     def write_rows(self, positions: NDArray[np.int64], out: NDArray[np.float32]) -> None:
-        """The rows at these positions of this view, into memory that is there."""
+        """Gather the rows at these positions of this view into existing memory."""
         stored, index, has_next = self._arrays
-        where = positions if index is None else index.take(positions)
+        chosen = positions if index is None else index.take(positions)
         if has_next is None:
-            # nothing is out of bounds to be clipped; without the word numpy takes a detour
-            stored.take(where, 0, out, "clip")
+            # nothing is out of bounds; in mode "raise" numpy would copy through a buffer
+            stored.take(chosen, 0, out, "clip")
         else:
-            valid = has_next.take(where)
-            out[:, : stored.shape[1]] = stored.take(where, 0)
-            following = stored.take(where + valid, 0)
+            valid = has_next.take(chosen)
+            out[:, : stored.shape[1]] = stored.take(chosen, 0)
+            following = stored.take(chosen + valid, 0)
             out[:, self.layout.next_actions] = following[:, self.layout.actions]
             out[:, self.layout.next_action_valid] = valid
         self.transform_(torch.from_numpy(out))
@@ -177,7 +177,7 @@ class RowView:
         return self.packed.rows.numpy(), index, has_next
 
     def transform_(self, rows: Tensor) -> None:
-        """What this view makes of rows of its layout, in place."""
+        """Apply the transforms of this view to rows of its layout, in place."""
         if self._folded is not None:
             scale, offset = self._folded
             torch.addcmul(offset, rows, scale, out=rows)
@@ -210,25 +210,25 @@ class RowView:
             return None
         return self.action_limits[0].float(), self.action_limits[1].float()
 
-    def column(self, where: int | slice, start: int = 0, stop: int | None = None) -> Tensor:
+    def column(self, columns: int | slice, start: int = 0, stop: int | None = None) -> Tensor:
         """One field of rows start to stop, as `rows_at` would give it; not copied if it can be."""
-        if self.has_next is not None and where in (
+        if self.has_next is not None and columns in (
             self.layout.next_actions,
             self.layout.next_action_valid,
         ):
             return self.rows_at(self.storage_rows(start, len(self) if stop is None else stop))[
-                :, where
+                :, columns
             ]
         if self.index is None:
-            values = self.packed.rows[start:stop, where]
+            values = self.packed.rows[start:stop, columns]
         else:
-            values = self.packed.rows[:, where][self.index[start:stop]]
+            values = self.packed.rows[:, columns][self.index[start:stop]]
         if self._folded is not None:
             scale, offset = self._folded
-            values = torch.addcmul(offset[where], values, scale[where])
-        if self._limits is not None and where in (self.layout.actions, self.layout.next_actions):
+            values = torch.addcmul(offset[columns], values, scale[columns])
+        if self._limits is not None and columns in (self.layout.actions, self.layout.next_actions):
             values = values.clamp(*self._limits)
-        if where == self.layout.reward and self.reward_transforms:
+        if columns == self.layout.reward and self.reward_transforms:
             values = values.clone()
             for transform in self.reward_transforms:
                 transform.apply_(values)

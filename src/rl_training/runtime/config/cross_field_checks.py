@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from rl_training.algorithms.registry import list_algorithm_specs
 from rl_training.config import Problem
+from rl_training.data.formats import get_format
 from rl_training.data.offline_to_online_config import OfflineToOnlineConfig
 from rl_training.data.replay_config import ReplayConfig
-from rl_training.envs.factory import parse_env_kwargs
 from rl_training.runtime.config.controls import ControlsConfig, metric_key, schedule_problems
 
 if TYPE_CHECKING:  # `TrainConfig` checks itself with these functions
@@ -36,8 +36,9 @@ def cross_problems(config: TrainConfig, groups: Groups) -> list[Problem]:
         problems.append(Problem(("algo_kwargs", "action_low"), message))
     if config.env_id is None and config.env_kwargs:
         problems.append(Problem(("env_kwargs",), "has no effect without an env_id"))
-    if config.env_id is None and groups.dataset.dataset_kind == "random":
-        message = "'random' rolls out an environment, but env_id is null"
+    kind = groups.dataset.dataset_kind
+    if config.env_id is None and kind is not None and get_format(kind).needs_env:
+        message = f"{kind!r} rolls out an environment, but env_id is null"
         problems.append(Problem(("algo_kwargs", "dataset_kind"), message))
     return problems
 
@@ -123,7 +124,7 @@ def _stopping_problems(config: TrainConfig, controls: ControlsConfig) -> list[Pr
         problems.append(Problem(path, "needs evaluations, but eval_episodes is 0"))
     if config.env_id is None:
         problems.append(Problem(path, "needs evaluations, but env_id is null"))
-    shaping = parse_env_kwargs(config.env_kwargs).evaluation.reward
+    shaping = config.groups.env.evaluation.reward
     shaped = metric_key(controls.early_stopping.metric) == "eval/shaped_return_mean"
     if shaped and shaping.is_identity:
         message = "is measured only with env_kwargs.wrappers.reward"

@@ -15,19 +15,20 @@ from rl_training.config import ConfigError, Options, Problem, option, unknown_ke
 from rl_training.data.dataset_config import DatasetConfig
 from rl_training.data.offline_to_online_config import OfflineToOnlineConfig
 from rl_training.data.replay_config import ReplayConfig
-from rl_training.envs.factory import parse_env_kwargs
+from rl_training.envs.env_config import EnvConfig, parse_env_kwargs
 from rl_training.runtime.config.controls import ControlsConfig
 from rl_training.runtime.config.cross_field_checks import cross_problems
 
 
 class Groups(NamedTuple):
-    """The flat `algo_kwargs`, split into the groups that declare the keys."""
+    """The flat `algo_kwargs`, split into the groups that declare the keys, and `env_kwargs`."""
 
     algorithm: AlgorithmConfig
     dataset: DatasetConfig
     controls: ControlsConfig
     replay: ReplayConfig
     offline_to_online: OfflineToOnlineConfig
+    env: EnvConfig
 
 
 # as Stable-Baselines3 spells them
@@ -188,9 +189,10 @@ def _build_groups(values: Mapping[str, Any]) -> tuple[Any, list[Problem]]:
     """Validate `algo_kwargs` and `env_kwargs` even if other keys are wrong."""
     problems: list[Problem] = []
     env_kwargs = values.get("env_kwargs") or {}
+    env = EnvConfig()
     if isinstance(env_kwargs, Mapping):
         try:
-            parse_env_kwargs(env_kwargs)
+            env = parse_env_kwargs(env_kwargs)
         except ConfigError as error:
             problems += error.problems
     kwargs = values.get("algo_kwargs") or {}
@@ -218,7 +220,7 @@ def _build_groups(values: Mapping[str, Any]) -> tuple[Any, list[Problem]]:
             built[name] = cls(**options)
         except ConfigError as error:
             problems += [problem.under("algo_kwargs") for problem in error.problems]
-    return (Groups(**built) if not problems else None), problems
+    return (Groups(**built, env=env) if not problems else None), problems
 
 
 def _not_an_option(key: str, spec: AlgorithmSpec, valid: set[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_training.config import MissingExtraError, RunError
+from rl_training.envs.env_config import EnvKwargs, parse_env_kwargs
 from rl_training.envs.errors import naming_the_env
-from rl_training.envs.factory import make_raw_env, parse_env_kwargs
+from rl_training.envs.factory import make_raw_env
+from rl_training.envs.rollout import roll_out
 from rl_training.runtime.policy import Policy
 
 # far beyond any benchmark's limit; an episode this long will not end by itself
@@ -54,15 +56,16 @@ class Evaluator:
         self,
         policy: Policy,
         env_id: str,
-        env_kwargs: Mapping[str, Any],
+        env_kwargs: EnvKwargs,
         *,
         video_dir: Path | None = None,
     ) -> None:
         self.policy = policy
         self.env_id = env_id
-        self.shaping = parse_env_kwargs(env_kwargs).for_use("evaluation").reward
+        options = parse_env_kwargs(env_kwargs)
+        self.shaping = options.evaluation.reward
         render_mode = None if video_dir is None else "rgb_array"
-        self.env = make_raw_env(env_id, env_kwargs, use="evaluation", render_mode=render_mode)
+        self.env = make_raw_env(env_id, options, use="evaluation", render_mode=render_mode)
         if video_dir is not None:
             self.env = _recorded(self.env, video_dir)
 
@@ -90,22 +93,24 @@ class Evaluator:
         return episode
 
     def _roll_out(self, seed: int, deterministic: bool) -> dict[str, Any]:
-        obs, _ = self.env.reset(seed=seed)
-        # an environment may draw from its action space, which has a generator of its own
-        self.env.action_space.seed(seed)
         self.policy.reseed(seed)
         total = shaped = 0.0
         success: float | None = None
-        for step in range(1, MAX_EPISODE_STEPS + 1):
-            action = self.policy.predict(obs, deterministic=deterministic)
-            obs, reward, terminated, truncated, info = self.env.step(action)
-            total += float(reward)
-            shaped += float(self.shaping.apply(float(reward)))
-            flag = info.get("is_success", info.get("success"))
+        played = roll_out(
+            self.env,
+            lambda obs: self.policy.predict(obs, deterministic=deterministic),
+            seed=seed,
+            episodes=1,
+            steps=MAX_EPISODE_STEPS,
+        )
+        for length, step in enumerate(played, 1):
+            total += step.reward
+            shaped += float(self.shaping.apply(step.reward))
+            flag = step.info.get("is_success", step.info.get("success"))
             if flag is not None:
                 success = max(success or 0.0, float(np.any(flag)))
-            if terminated or truncated:
-                return {"return": total, "shaped": shaped, "length": step, "success": success}
+            if step.ends_episode:
+                return {"return": total, "shaped": shaped, "length": length, "success": success}
         raise RunError(
             f"an evaluation episode of {self.env_id} did not end within {MAX_EPISODE_STEPS} steps; "
             "set env_kwargs.max_episode_steps"

@@ -48,7 +48,7 @@ def build_experience(
     envs = make_vector_env(
         config.env_id,
         config.num_envs,
-        config.env_kwargs,
+        config.groups.env,
         asynchronous=replay.vector_env == "async",
         autoreset_mode=AutoresetMode.SAME_STEP,
         episode_seed=stream_seed(config.seed, "environment"),
@@ -124,7 +124,7 @@ def goal_reward(config: TrainConfig, spec: ProblemSpec) -> GoalReward | None:
         return None
     if not spec.goal_dim:
         raise EnvError(f"her: true needs goal observations ({keys}), but {config.env_id} has none")
-    reward = GoalReward(config.env_id, config.env_kwargs, spec.goal_dim)
+    reward = GoalReward(config.env_id, config.groups.env, spec.goal_dim)
     if getattr(config.groups.algorithm, "clip_targets", False):
         _check_range(reward, config.env_id, spec.goal_dim)
     return reward

@@ -1,0 +1,147 @@
+"""Findings about actions and rewards."""
+
+import numpy as np
+import pytest
+from tests.support.findings import check, clean, only
+
+from rl_training.config import DatasetError
+from rl_training.data.checks.dataset_checks import check_dataset
+from rl_training.data.offline_dataset import TransitionDataset
+
+# --- actions ---
+
+
+def test_constant_action_column_is_named():
+    fields = clean()
+    fields["actions"][:, 1] = 0.25
+    finding = only(check(fields))
+    assert finding.name == "constant-action"
+    assert finding.message == "action column 1 is always 0.25"
+
+
+def test_choice_that_never_varies_is_a_constant_action():
+    fields = clean()
+    fields["actions"] = np.ones(100, np.int64)
+    assert only(check(fields)).name == "constant-action"
+
+
+def test_action_that_the_bounds_fix_is_only_information():
+    fields = clean()
+    fields["actions"][:, 1] = 0.25
+    dataset = TransitionDataset(**fields)
+    findings = check_dataset(dataset, action_low=[-1.0, 0.25], action_high=[1.0, 0.25])
+    assert only(findings).level == "info"
+
+
+def test_action_outside_the_bounds_is_an_error_with_its_row():
+    fields = clean()
+    fields["actions"][[17, 30], 1] = 2.5
+    finding = only(check(fields, action_low=-2.0, action_high=2.0))
+    assert (finding.level, finding.name, finding.row) == ("error", "action-bounds", 17)
+    assert finding.message == "action 2.5 in column 1 is outside [-2, 2] at rows 17, 30"
+
+
+def test_rounding_at_the_bounds_is_forgiven():
+    fields = clean()
+    fields["actions"][3, 0] = 1.000001
+    assert check(fields, action_low=-1.0, action_high=1.0) == []
+
+
+def test_without_bounds_a_little_outside_the_unit_range_asks_for_clipping():
+    fields = clean()
+    fields["actions"][17, 0] = 1.1
+    finding = only(check(fields))
+    assert (finding.name, finding.row) == ("action-bounds", 17)
+    assert "clip" in finding.fix
+
+
+def test_without_bounds_large_actions_are_other_units():
+    fields = clean()
+    fields["actions"] *= 40
+    assert check(fields) == []
+
+
+def test_saturated_actions_are_a_share_of_one_column():
+    fields = clean()
+    fields["actions"][:30, 1] = 1.0
+    finding = only(check(fields, action_low=-1.0, action_high=1.0))
+    assert (finding.name, finding.row) == ("saturated-actions", 0)
+    assert finding.message.startswith("30% of the values of action column 1 lie exactly on a bound")
+    assert only(check(fields)).name == "saturated-actions"
+
+
+def test_a_few_actions_at_the_bounds_are_fine():
+    fields = clean()
+    fields["actions"][:4, 1] = 1.0
+    assert check(fields, action_low=-1.0, action_high=1.0) == []
+
+
+def test_normalised_actions_under_wide_bounds_suggest_scaling():
+    finding = only(check(clean(), action_low=-2.0, action_high=2.0))
+    assert finding.name == "normalised-actions"
+    assert "data convert --scale-actions" in finding.fix
+
+
+def test_small_actions_under_wide_bounds_are_no_sign_of_normalisation():
+    fields = clean()
+    fields["actions"] *= 0.3
+    assert check(fields, action_low=-2.0, action_high=2.0) == []
+
+
+def test_unit_actions_over_narrow_bounds_suggest_scaling():
+    finding = only(check(clean(), action_low=-0.4, action_high=0.4))
+    assert finding.level == "error"
+    assert "data convert --scale-actions" in finding.fix
+
+
+@pytest.mark.parametrize(
+    "bounds", [{"action_low": -1.0}, {"action_low": [0.0], "action_high": 1.0}]
+)
+def test_incomplete_bounds_are_refused(bounds):
+    with pytest.raises(DatasetError, match="action_"):
+        check(clean(), **bounds)
+
+
+# --- rewards ---
+
+
+@pytest.mark.parametrize(
+    ("reward", "terminates", "level"),
+    [(1.0, True, "info"), (-1.0, False, "info"), (0.0, True, "warning"), (0.0, False, "warning")],
+)
+def test_constant_reward_is_a_warning_only_if_it_is_zero(reward, terminates, level):
+    fields = clean()
+    fields["rewards"][:] = reward
+    fields["terminations"][[5, 40, 71]] = terminates
+    finding = only(check(fields))
+    assert (finding.name, finding.level) == ("constant-reward", level)
+
+
+def test_reward_outlier_is_named_with_clip_limits():
+    fields = clean()
+    fields["rewards"][33] = 5000.0
+    finding = only(check(fields))
+    assert (finding.name, finding.row) == ("reward-outlier", 33)
+    assert "reward_clip_max" in finding.fix
+
+
+def test_reward_at_the_terminal_step_may_stand_out():
+    fields = clean()
+    fields["rewards"][[5, 40, 71]] = 5000.0
+    fields["terminations"][[5, 40, 71]] = True
+    assert check(fields) == []
+
+
+def test_sparse_rewards_are_no_outliers():
+    fields = clean(episodes=40)
+    fields["rewards"][:] = 0.0
+    fields["rewards"][::200] = 1.0
+    assert check(fields) == []
+
+
+def test_huge_rewards_suggest_a_scale():
+    fields = clean()
+    fields["rewards"] *= 50_000
+    finding = only(check(fields))
+    assert finding.name == "reward-magnitude"
+    assert finding.fix == "set reward_scale: 1e-05"
