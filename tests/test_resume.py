@@ -21,7 +21,8 @@ from safetensors.torch import load_file
 from rl_training import api
 from rl_training.algorithms import get_algorithm_spec, list_algorithm_specs
 from rl_training.config import CheckpointError, ConfigError, OutputError
-from rl_training.runtime import Callback, TrainConfig, TrainerState, resume, saving, train
+from rl_training.runtime import Callback, TrainConfig, TrainerState, resume, train
+from rl_training.runtime.checkpoints import callback as saving
 from rl_training.runtime.evaluation.evaluator import EvaluationCallback
 from tests.conftest import collects
 

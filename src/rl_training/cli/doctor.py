@@ -28,7 +28,7 @@ def doctor() -> None:
     import torch
 
     from rl_training.data.packing.cache import cache_dir
-    from rl_training.runs.layout import package_versions
+    from rl_training.runs.metadata import package_versions
 
     problems = []
     say(f"python      {platform.python_version()} on {platform.platform()}")

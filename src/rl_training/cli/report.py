@@ -20,12 +20,13 @@ def report(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show how runs ended, what they reached and where their time went."""
-    from rl_training.runs.reading import grouped, over_seeds, read_run
+    from rl_training.reports.seeds import group_by_configuration, summarize_seeds
+    from rl_training.runs.reading import read_run
 
     found = [read_run(run) for run in dict.fromkeys(runs)]
-    groups = grouped(found)
+    groups = group_by_configuration(found)
     if json:
-        several = [over_seeds(group) for group in groups if len(group) > 1]
+        several = [summarize_seeds(group) for group in groups if len(group) > 1]
         say_json({"runs": [run.as_dict() for run in found], "groups": several})
         return
     for position, group in enumerate(groups):
@@ -34,7 +35,7 @@ def report(
         if len(group) == 1:
             _say_run(group[0])
         else:
-            _say_group(group, over_seeds(group))
+            _say_group(group, summarize_seeds(group))
 
 
 def _say_run(run: RunReport) -> None:

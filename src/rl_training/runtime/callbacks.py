@@ -9,7 +9,14 @@ if TYPE_CHECKING:
     from rl_training.algorithms.base import Terms
     from rl_training.runtime.trainer import TrainerState
 
-HOOKS = ("on_train_start", "on_collect_end", "on_update_end", "on_eval_end", "on_train_end")
+HOOKS = (
+    "on_train_start",
+    "on_collect_end",
+    "on_update_end",
+    "on_log",
+    "on_eval_end",
+    "on_train_end",
+)
 
 
 class Callback:
@@ -23,6 +30,9 @@ class Callback:
 
     def on_update_end(self, state: TrainerState, terms: Terms) -> None:
         """After a gradient update; `terms` are detached tensors, reading one waits for it."""
+
+    def on_log(self, state: TrainerState, metrics: Mapping[str, float]) -> None:
+        """After a row of metrics was written: averaged losses, or the scores of an evaluation."""
 
     def on_eval_end(self, state: TrainerState, metrics: Mapping[str, float]) -> None:
         """After an evaluation."""
@@ -66,6 +76,10 @@ class CallbackList(Callback):
     def on_update_end(self, state: TrainerState, terms: Terms) -> None:
         for hook in self._by_hook["on_update_end"]:
             hook(state, terms)
+
+    def on_log(self, state: TrainerState, metrics: Mapping[str, float]) -> None:
+        for hook in self._by_hook["on_log"]:
+            hook(state, metrics)
 
     def on_eval_end(self, state: TrainerState, metrics: Mapping[str, float]) -> None:
         for hook in self._by_hook["on_eval_end"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -16,16 +16,10 @@ from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm
 from rl_training.config import RunError
-from rl_training.runs.layout import (
-    RESULT,
-    create_run_dir,
-    locked,
-    naming_the_place,
-    note_resume,
-    package_versions,
-    write_result,
-    write_run_files,
-)
+from rl_training.runs.layout import RESULT, create_run_dir, disk_errors_named, write_result
+from rl_training.runs.lock import locked
+from rl_training.runs.metadata import note_resume, package_versions, write_run_files
+from rl_training.runs.metrics import MetricsWriter
 from rl_training.runtime.callbacks import Callback, CallbackList
 from rl_training.runtime.checkpoints.callback import CheckpointCallback, InterruptCallback
 from rl_training.runtime.checkpoints.format import (
@@ -47,7 +41,7 @@ from rl_training.runtime.evaluation.evaluator import (
 )
 from rl_training.runtime.experience.collector import CollectError
 from rl_training.runtime.experience.offline import Experience
-from rl_training.runtime.loop.logging import LoggingCallback, MetricsWriter
+from rl_training.runtime.loop.logging import LoggingCallback, metrics_row
 from rl_training.runtime.loop.memory import keep_freed_memory
 from rl_training.runtime.loop.rollback import RollbackCallback
 from rl_training.runtime.policy import Policy
@@ -128,7 +122,7 @@ class Run:
         run_dir, is_new = self._choose_run_dir()
         self.state.run_dir = run_dir
         try:
-            with locked(run_dir), naming_the_place(run_dir):
+            with locked(run_dir), disk_errors_named(run_dir):
                 self._open(run_dir, is_new)
                 yield run_dir
         except BaseException:
@@ -155,10 +149,16 @@ class Run:
             config.checkpoint_interval,
             config.groups.controls.keep_checkpoints,
         )
-        evaluation = self._evaluation(trainer, writer, evaluator)
+
+        def log_metrics(metrics: Mapping[str, float]) -> None:
+            with self.state.spans("log"):
+                writer.write(metrics_row(self.state, metrics))
+            trainer.callbacks.on_log(self.state, metrics)
+
+        evaluation = self._evaluation(trainer, writer, evaluator, log_metrics)
         trainer.callbacks = CallbackList(
             [
-                LoggingCallback(writer, config.log_interval, self.experience.report),
+                LoggingCallback(log_metrics, config.log_interval, self.experience.report),
                 *evaluation,
                 *self._controls(),
                 interrupt,
@@ -180,6 +180,7 @@ class Run:
             ) from error.__cause__
         finally:
             trainer.callbacks.close()
+            writer.close()
             self.experience.close()
 
     def contents(
@@ -211,7 +212,11 @@ class Run:
         return manifest, tensors
 
     def _evaluation(
-        self, trainer: Trainer, writer: MetricsWriter, evaluator: Evaluator | None
+        self,
+        trainer: Trainer,
+        writer: MetricsWriter,
+        evaluator: Evaluator | None,
+        log_metrics: Callable[[Mapping[str, float]], None],
     ) -> list[Callback]:
         """Score the policy at every evaluation point and pass the scores on."""
         if evaluator is None:
@@ -220,9 +225,9 @@ class Run:
 
         def report(evaluation: Evaluation) -> None:
             metrics = evaluation.metrics()
+            log_metrics(metrics)
             with state.spans("log"):
-                writer.write(state.moment(), metrics)
-                writer.write_evaluation(state.moment(), evaluation)
+                writer.write_episodes(state.global_step, evaluation.returns, evaluation.lengths)
             trainer.callbacks.on_eval_end(state, {**writer.latest, **metrics})
 
         score = partial(evaluator.run, self._evaluation_seeds())
