@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -14,13 +13,6 @@ from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.commands import train
 from rl_training.runtime.config.train_config import TrainConfig
 from rl_training.runtime.trainer import INTERRUPTED, TrainResult
-
-
-def usable_cores() -> int:
-    """Cores that this process may use: fewer than the machine has in a container or under taskset."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 @dataclass(frozen=True)
