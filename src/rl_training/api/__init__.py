@@ -30,6 +30,7 @@ _MODULES = {
     ),
     "rl_training.algorithms.registry": ("get_algorithm_spec", "list_algorithm_specs"),
     "rl_training.experiment.configs": ("load_config", "packaged_configs", "parse_assignments"),
+    "rl_training.experiment.seed_processes": ("SeedsFailedError",),
     "rl_training.reports.seeds": ("group_by_configuration", "summarize_seeds"),
     "rl_training.data.checks.dataset_checks": ("Finding",),
     "rl_training.runs.layout": ("check_output_dir",),

@@ -45,22 +45,21 @@ def train(
     values = api.parse_assignments(overrides or [])
     loaded = api.load_config(config, _with_options(values, output_dir=output_dir, device=device))
     numbers = [loaded.seed] if seeds is None else _parse_seeds(seeds)
-    with SeedLines(numbers, quiet=quiet) as lines:
-        results = api.train_seeds(
-            loaded,
-            numbers,
-            jobs=jobs,
-            plugins=plugin,
-            progress_bar=not quiet,
-            report=lines.show,
-        )
-    for result in results:
-        _report(result)
-    if len(results) > 1:
-        for name, (mean, spread) in api.summarize_results(results).items():
-            if name.startswith("eval/"):
-                say(f"over {len(results)} seeds  {name}  {mean:.4g} ± {spread:.2g}")
-    _exit_if_interrupted(results)
+    try:
+        with SeedLines(numbers, quiet=quiet) as lines:
+            results = api.train_seeds(
+                loaded,
+                numbers,
+                jobs=jobs,
+                plugins=plugin,
+                progress_bar=not quiet,
+                report=lines.show,
+            )
+    except api.SeedsFailedError as error:
+        _say_results(error.results)
+        raise
+    _say_results(results)
+    _exit_if_interrupted(results, len(numbers))
 
 
 def resume(
@@ -88,7 +87,7 @@ def resume(
         env_id=env,
         progress_bar=not quiet,
     )
-    _report(result)
+    _say_results([result])
     _exit_if_interrupted([result])
 
 
@@ -109,19 +108,26 @@ def _parse_seeds(text: str) -> list[int]:
         ) from None
 
 
-def _report(result: TrainResult) -> None:
-    say(f"run         {result.run_dir}")
-    say(f"checkpoint  {result.checkpoint_path}")
-    say(f"stopped     {result.stop_reason}")
-    for name, value in result.metrics.items():
-        if name.endswith("_seconds"):
-            continue  # spans of the last row only; `report` has those of the whole run
-        say(f"{name}  {value:.6g}")
+def _say_results(results: Sequence[TrainResult]) -> None:
+    for result in results:
+        say(f"run         {result.run_dir}")
+        say(f"checkpoint  {result.checkpoint_path}")
+        say(f"stopped     {result.stop_reason}")
+        for name, value in result.metrics.items():
+            if not name.endswith("_seconds"):  # of the last row only; `report` has the whole run's
+                say(f"{name}  {value:.6g}")
+    finished = [result for result in results if result.stop_reason != "interrupted"]
+    if len(finished) > 1:
+        for name, (mean, spread) in api.summarize_results(finished).items():
+            if name.startswith("eval/"):
+                say(f"over {len(finished)} seeds  {name}  {mean:.4g} ± {spread:.2g}")
 
 
-def _exit_if_interrupted(results: Sequence[TrainResult]) -> None:
+def _exit_if_interrupted(results: Sequence[TrainResult], expected: int = 1) -> None:
     interrupted = [result for result in results if result.stop_reason == "interrupted"]
     for result in interrupted:
         note(f"interrupted and saved; go on with: rl-training resume {result.run_dir}")
-    if interrupted:
+    if len(results) < expected:
+        note(f"interrupted before {expected - len(results)} of {expected} seeds had begun")
+    if interrupted or len(results) < expected:
         raise typer.Exit(130)
