@@ -197,6 +197,8 @@ def train_in_processes(
                 seed = _start(waiting.pop(0), plugins)
                 started.append(seed)
                 running[seed.messages] = seed
+                if interrupted.is_set():  # the signal came before this seed was in `running`
+                    _terminate({seed.messages: seed})
                 report(seed.seed, {"state": "starting"})
             for messages in wait(list(running), timeout=0.5):
                 seed = running[messages]  # type: ignore[index]
