@@ -111,7 +111,7 @@ class ManagedAlgorithm:
         env_id: str | None = None,
         deterministic: bool = True,
     ) -> dict[str, float]:
-        """Scores on the environment's own reward, over episodes that training never looked at."""
+        """Score the policy on the unshaped reward, over initial states that training never saw."""
         return evaluate_policy(
             self._trained("evaluate"),
             self.config,
@@ -124,7 +124,7 @@ class ManagedAlgorithm:
     def predict(
         self, obs: ArrayLike | Mapping[str, Any], *, deterministic: bool = True
     ) -> NDArray[Any]:
-        """Actions in the environment's units, for one observation or a batch."""
+        """Return actions in environment units, for one observation or a batch."""
         if self._policy is None:
             self._trained("predict")
         assert self._policy is not None

@@ -1,4 +1,4 @@
-"""`report`: scores and times of runs, from their directories alone."""
+"""`report`: scores and times of runs, read from their directories."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ def _plus_minus(mean: float, spread: float) -> str:
     """Format with four digits of the mean, and as many decimals of the spread."""
     size = max(abs(mean), spread)
     decimals = 3 - math.floor(math.log10(size)) if size > 0 else 0
-    places = min(max(decimals, 0), 9)
-    return f"{mean:.{places}f} ± {spread:.{places}f}"
+    decimals = min(max(decimals, 0), 9)
+    return f"{mean:.{decimals}f} ± {spread:.{decimals}f}"
 
 
 def _ending(run: RunReport) -> str:

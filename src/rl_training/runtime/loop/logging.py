@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rl_training.algorithms.base import Terms
     from rl_training.runtime.trainer import TrainerState
 
-FOLD = 128  # updates whose scalars are kept as tensors before they are added up
+FOLD = 128  # updates whose scalars stay tensors before they are added up
 
 
 def metrics_row(state: TrainerState, metrics: Mapping[str, float]) -> dict[str, Any]:
