@@ -12,9 +12,12 @@ import numpy as np
 import pytest
 import torch
 
-from rl_training.algorithms import get_algorithm_spec
 from rl_training.data import TransitionDataset
 from rl_training.runtime import TrainConfig
+from tests.support.algorithms import collects, own_env, starts_from_logs
+from tests.support.data import make_fields
+
+pytest.register_assert_rewrite("tests.support.runs")
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -42,26 +45,6 @@ def _restore_reporting() -> Iterator[None]:
     warnings.showwarning = shown
 
 
-def make_fields(
-    rows: int = 400, obs_dim: int = 3, action_dim: int = 2, seed: int = 0
-) -> dict[str, Any]:
-    """A log of episodes of 20 steps: every other one terminates, the rest are truncated."""
-    rng = np.random.default_rng(seed)
-    obs = rng.standard_normal((rows + 1, obs_dim)).astype(np.float32)
-    ends = np.arange(1, rows + 1) % 20 == 0
-    terminations = ends & (np.arange(rows) // 20 % 2 == 0)
-    next_obs = obs[1:].copy()
-    next_obs[ends] += 1  # the true last observation is not the next episode's first
-    return {
-        "obs": obs[:-1],
-        "actions": rng.uniform(-1, 1, (rows, action_dim)).astype(np.float32),
-        "rewards": rng.standard_normal(rows).astype(np.float32),
-        "next_obs": next_obs,
-        "terminations": terminations,
-        "truncations": ends & ~terminations,
-    }
-
-
 @pytest.fixture
 def dataset() -> TransitionDataset:
     return TransitionDataset.from_dict(make_fields())
@@ -77,30 +60,13 @@ def log_file(tmp_path: Path) -> Path:
 ConfigMaker = Callable[..., TrainConfig]
 
 
-def collects(algo: str) -> bool:
-    """Whether it learns from what it collects alone."""
-    return get_algorithm_spec(algo).regimes == ("online",)
-
-
-def bridges(algo: str) -> bool:
-    """Whether it always goes from logged data to collecting."""
-    return get_algorithm_spec(algo).regimes == ("offline_to_online",)
-
-
-def own_env(algo: str) -> str:
-    if get_algorithm_spec(algo).algorithm.replay().her:
-        return "RL-PointGoal-v0"
-    kinds = get_algorithm_spec(algo).action_kinds
-    return "Pendulum-v1" if "continuous" in kinds else "CartPole-v1"
-
-
 @pytest.fixture
 def small_config(tmp_path: Path, log_file: Path) -> ConfigMaker:
     """A run of a second on a log, without an environment unless asked for or needed."""
 
     def make(algo: str = "td3_bc", **changes: Any) -> TrainConfig:
         source: dict[str, Any] = {"dataset_kind": "npz", "dataset_path": str(log_file)}
-        if bridges(algo):
+        if starts_from_logs(algo):
             source |= {"learning_starts": 10}
             changes = {"env_id": own_env(algo), "eval_episodes": 0, **changes}
         if collects(algo):
@@ -133,7 +99,7 @@ def pendulum_config(tmp_path: Path) -> ConfigMaker:
         source: dict[str, Any] = {"dataset_kind": "random", "dataset_size": 300}
         if collects(algo):
             source = {"learning_starts": 9, "gradient_updates_per_step": 1, "train_frequency": 1}
-        elif bridges(algo):
+        elif starts_from_logs(algo):
             source |= {"learning_starts": 4, "gradient_updates_per_step": 1}
         kwargs = {
             **source,

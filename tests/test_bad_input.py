@@ -17,7 +17,7 @@ import torch
 
 from rl_training.cli.main import main
 from rl_training.runtime import train
-from tests.conftest import make_fields
+from tests.support.data import make_fields
 
 
 class ImageEnv(gym.Env[Any, Any]):

@@ -15,7 +15,7 @@ import yaml
 from rl_training.cli.main import main
 from rl_training.data import load_transition_dataset
 from rl_training.runtime import train
-from tests.conftest import make_fields
+from tests.support.data import make_fields
 
 QUICK = ["total_timesteps=20", "hidden_sizes=[8]", "eval_episodes=1", "checkpoint_interval=10",
          "log_interval=10", "eval_interval=10"]  # fmt: skip

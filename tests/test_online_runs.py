@@ -14,31 +14,13 @@ import pytest
 from rl_training.cli.main import main
 from rl_training.config import ConfigError, EnvError, RunError
 from rl_training.data import load_transition_dataset
-from rl_training.runtime import Callback, TrainConfig, TrainerState, resume, train
+from rl_training.runtime import TrainConfig, resume, train
 from rl_training.runtime.checkpoints.format import REPLAY_FILE
-from tests.test_resume import Killed, assert_same_run
+from tests.support.runs import assert_same_run, killed_run
 
 needs_mujoco = pytest.mark.skipif(
     importlib.util.find_spec("mujoco") is None, reason="needs the extra mujoco"
 )
-
-
-class KillAtTick(Callback):
-    """A crash after so many ticks, whether they collected or learned."""
-
-    def __init__(self, tick: int) -> None:
-        self.left = tick
-
-    def on_collect_end(self, state: TrainerState, env_steps: int) -> None:
-        self._tick()
-
-    def on_update_end(self, state: TrainerState, terms: Any) -> None:
-        self._tick()
-
-    def _tick(self) -> None:
-        self.left -= 1
-        if self.left == 0:
-            raise Killed
 
 
 @pytest.fixture
@@ -68,14 +50,6 @@ def config(tmp_path: Path) -> Any:
     return make
 
 
-def killed(config: TrainConfig, tick: int) -> Path:
-    existing = set(Path(config.output_dir).glob("*"))
-    with pytest.raises(Killed):
-        train(config, callbacks=[KillAtTick(tick)])
-    (run_dir,) = set(Path(config.output_dir).glob("*")) - existing
-    return run_dir
-
-
 MANY = {"n_step": 3, "gradient_updates_per_step": 2, "train_frequency": 2}
 CASES: dict[str, dict[str, Any]] = {
     "three environments": {"num_envs": 3, "algo_kwargs": MANY},
@@ -96,7 +70,7 @@ def test_killed_at_any_tick_and_resumed_is_the_uninterrupted_run(case: str, conf
     changes = dict(CASES[case])
     settings = config(changes.pop("algo", "sac"), **changes)
     whole = train(settings)
-    run_dir = killed(settings, random.Random(case).randrange(25, 60))
+    run_dir = killed_run(settings, tick=random.Random(case).randrange(25, 60))
     again = resume(run_dir)
     assert again.run_dir == run_dir
     assert_same_run(whole.run_dir, run_dir)
@@ -107,7 +81,7 @@ def test_killed_at_any_tick_and_resumed_is_the_uninterrupted_run(case: str, conf
 def test_mujoco_runs_go_on_in_the_middle_of_an_episode(env_id: str, config: Any) -> None:
     settings = config(env_id=env_id, env_kwargs={}, num_envs=2)
     whole = train(settings)
-    run_dir = killed(settings, 71)
+    run_dir = killed_run(settings, tick=71)
     resume(run_dir)
     assert_same_run(whole.run_dir, run_dir)
 
@@ -139,8 +113,8 @@ def test_only_the_newest_checkpoint_keeps_the_replay(
 def test_an_environment_that_is_not_deterministic_starts_anew_and_says_so(
     config: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = config(env_id="tests.scripted_env:RestlessEnv", env_kwargs={}, num_envs=2)
-    run_dir = killed(settings, 60)
+    settings = config(env_id="tests.support.envs:RestlessEnv", env_kwargs={}, num_envs=2)
+    run_dir = killed_run(settings, tick=60)
     with caplog.at_level(logging.WARNING, "rl_training"):
         result = resume(run_dir)
     assert "does not come out the same" in caplog.text
@@ -159,7 +133,7 @@ def test_a_failing_environment_ends_the_run_with_a_checkpoint(
     how: str, message: str, config: Any
 ) -> None:
     settings = config(
-        env_id="tests.scripted_env:FailingEnv",
+        env_id="tests.support.envs:FailingEnv",
         env_kwargs={"how": how, "evaluation": {"after": 10**9}},
         checkpoint_interval=1_000,
         eval_episodes=0,
@@ -181,7 +155,7 @@ def test_a_failing_process_is_reported_and_not_waited_for(
     how: str, message: str, config: Any
 ) -> None:
     settings = config(
-        env_id="tests.scripted_env:FailingEnv",
+        env_id="tests.support.envs:FailingEnv",
         env_kwargs={"how": how},
         eval_episodes=0,
         num_envs=2,

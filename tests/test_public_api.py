@@ -17,8 +17,8 @@ from rl_training import BC, TD3BC, TrainConfig
 from rl_training.algorithms import list_algorithm_specs
 from rl_training.config import ConfigError, EnvError, OutputError, RunError
 from rl_training.data import TransitionDataset
-from tests.conftest import make_fields
-from tests.test_resume import tensors_of
+from tests.support.data import make_fields
+from tests.support.runs import tensors_of
 
 SURFACE = {
     "rl_training": ["BC", "TD3BC", "TrainConfig"],

@@ -15,7 +15,7 @@ from rl_training.cli.main import main
 from rl_training.config import dump_yaml
 from rl_training.experiment import read_run
 from rl_training.runtime import train
-from tests.test_resume import killed_run
+from tests.support.runs import killed_run
 
 SECONDS = {"update": 6.0, "evaluate": 3.0, "other": 1.0}
 

@@ -16,15 +16,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from rl_training import api
 from rl_training.algorithms import get_algorithm_spec, list_algorithm_specs
 from rl_training.config import CheckpointError, ConfigError, OutputError
-from rl_training.runtime import Callback, TrainConfig, TrainerState, resume, train
-from rl_training.runtime.checkpoints import callback as saving
-from rl_training.runtime.evaluation.evaluator import EvaluationCallback
-from tests.conftest import collects
+from rl_training.runtime import Callback, TrainerState, resume, train
+from rl_training.runtime.checkpoints import store
+from rl_training.runtime.evaluation.callback import EvaluationCallback
+from tests.support.algorithms import collects
+from tests.support.runs import (
+    KillAtUpdate,
+    Killed,
+    assert_same_run,
+    killed_run,
+    metrics_of,
+    tensors_of,
+)
 
 NAMES = [spec.name for spec in list_algorithm_specs()]
 UNFRIENDLY = {
@@ -32,62 +39,6 @@ UNFRIENDLY = {
     "warmup_steps": 9,
     "early_stopping": {"patience": 50, "min_delta": 0.1},
 }
-
-
-class Killed(BaseException):
-    """Stands for a crash: nothing may catch it and tidy up."""
-
-
-class KillAt(Callback):
-    def __init__(self, update: int) -> None:
-        self.update = update
-
-    def on_update_end(self, state: TrainerState, terms: Any) -> None:
-        if state.update_count == self.update:
-            raise Killed
-
-
-def tensors_of(checkpoint: Path) -> dict[str, torch.Tensor]:
-    found: dict[str, torch.Tensor] = {}
-    for path in sorted(checkpoint.glob("*.safetensors")):
-        found |= load_file(path)
-    return found
-
-
-def metrics_of(run_dir: Path) -> list[dict[str, Any]]:
-    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows]
-
-
-def assert_same_run(first: Path, second: Path) -> None:
-    expected, found = (
-        tensors_of(first / "checkpoints/last"),
-        tensors_of(second / "checkpoints/last"),
-    )
-    assert expected.keys() == found.keys()
-    assert all(torch.equal(expected[name], found[name]) for name in expected)
-    assert metrics_of(first) == metrics_of(second)
-    manifests = [
-        json.loads((run / "checkpoints/last/manifest.json").read_text()) for run in (first, second)
-    ]
-    for key in ("progress", "callbacks", "algorithm", "spec", "reward_scale", "dataset"):
-        assert manifests[0][key] == manifests[1][key], key
-    assert (first / "checkpoints/best").resolve().name == (
-        second / "checkpoints/best"
-    ).resolve().name
-    with np.load(first / "evaluations.npz") as a, np.load(second / "evaluations.npz") as b:
-        assert all(np.array_equal(a[key], b[key]) for key in a.files)
-    header = [(run / "progress.csv").read_text().splitlines()[0] for run in (first, second)]
-    assert header[0] == header[1]
-
-
-def killed_run(config: TrainConfig, update: int) -> Path:
-    """The run directory that a crash at this update leaves behind."""
-    existing = set(Path(config.output_dir).glob("*"))
-    with pytest.raises(Killed):
-        train(config, callbacks=[KillAt(update)])
-    (run_dir,) = set(Path(config.output_dir).glob("*")) - existing
-    return run_dir
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -120,7 +71,7 @@ def test_killed_twice_is_still_the_same_run(pendulum_config: Any) -> None:
     whole = train(config)
     run_dir = killed_run(config, 23)
     with pytest.raises(Killed):
-        resume(run_dir, callbacks=[KillAt(34)])
+        resume(run_dir, callbacks=[KillAtUpdate(34)])
     resume(run_dir)
     assert_same_run(whole.run_dir, run_dir)
     metadata = json.loads((run_dir / "metadata.json").read_text())
@@ -217,14 +168,14 @@ def test_killed_between_saving_and_pointing_goes_on_in_place(
 ) -> None:
     config = pendulum_config()
     whole = train(config)
-    original = saving.point
+    original = store.point
 
     def die(checkpoints: Path, name: str, step: int) -> None:
         if step == 20:
             raise Killed
         original(checkpoints, name, step)
 
-    monkeypatch.setattr(saving, "point", die)
+    monkeypatch.setattr(store, "point", die)
     with pytest.raises(Killed):
         train(config)
     monkeypatch.undo()

@@ -12,8 +12,8 @@ import torch
 from rl_training.data import TransitionDataset
 from rl_training.runtime import build_offline_dataset, train
 from rl_training.runtime.prepare import prepare
-from tests.conftest import make_fields
-from tests.test_resume import tensors_of
+from tests.support.data import make_fields
+from tests.support.runs import tensors_of
 
 
 def prepared(config: Any) -> Any:

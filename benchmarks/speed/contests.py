@@ -94,8 +94,13 @@ CONTESTS: dict[str, Contest] = {
     ),
     "awac": Contest(partial(ours.offline, algo="awac"), {"corl": _corl("awac")}),
     "cql": Contest(partial(ours.offline, algo="cql"), {"corl": _corl("cql")}),
-    "rebrac": Contest(partial(ours.offline, algo="rebrac", unit=2), {"d3rlpy": _d3rlpy("rebrac")}),
-    "crr": Contest(partial(ours.offline, algo="crr"), {"d3rlpy": _d3rlpy("crr")}),
+    "rebrac": Contest(
+        partial(ours.offline, algo="rebrac", unit=2),
+        {"d3rlpy": _d3rlpy("rebrac"), "jax": _jax("rebrac")},
+    ),
+    "crr": Contest(
+        partial(ours.offline, algo="crr"), {"d3rlpy": _d3rlpy("crr"), "jax": _jax("crr")}
+    ),
     "sac": Contest(
         partial(ours.online, algo="sac"),
         {"sb3": _sb3("SAC"), "cleanrl": _cleanrl("sac"), "jax": _jax("sac"), "gemm": _gemm},

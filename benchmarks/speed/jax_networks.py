@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 Tree = Any
@@ -22,20 +23,28 @@ class Batch(NamedTuple):
     rewards: Array
     next_obs: Array
     terminations: Array
+    next_actions: Array | None = None
 
 
-def pack(fields: dict[str, Any]) -> Array:
-    """All fields of a transition side by side, so that a batch is one gather."""
-    columns = ("observations", "actions", "next_observations", "rewards", "terminals")
-    parts = [jnp.asarray(fields[name], jnp.float32) for name in columns]
-    return jnp.concatenate([part.reshape(len(part), -1) for part in parts], 1)
+def pack(fields: dict[str, Any], *, next_actions: bool = False) -> Array:
+    """All fields of a transition side by side, so that a batch is one gather.
+
+    With next actions, truncated rows are left out: no action follows them.
+    """
+    names = ("observations", "actions", "next_observations", "rewards", "terminals")
+    columns = [fields[name].reshape(len(fields[name]), -1) for name in names]
+    if next_actions:
+        columns.append(np.roll(fields["actions"], -1, 0))
+    rows = np.concatenate(columns, 1, dtype=np.float32)
+    return jnp.asarray(rows[~fields["timeouts"]] if next_actions else rows)
 
 
 def unpack(rows: Array, obs_dim: int, action_dim: int) -> Batch:
     """Packed rows (..., columns) as fields."""
-    ends = (obs_dim, obs_dim + action_dim, 2 * obs_dim + action_dim, 2 * obs_dim + action_dim + 1)
-    obs, actions, next_obs, rewards, terminations = jnp.split(rows, ends, -1)
-    return Batch(obs, actions, rewards[..., 0], next_obs, terminations[..., 0])
+    ends = np.cumsum((obs_dim, action_dim, obs_dim, 1, 1))
+    obs, actions, next_obs, rewards, terminations, rest = jnp.split(rows, ends, -1)
+    next_actions = rest if rest.shape[-1] else None
+    return Batch(obs, actions, rewards[..., 0], next_obs, terminations[..., 0], next_actions)
 
 
 def new_mlp(key: Array, sizes: Sequence[int], *, layer_norm: bool = False) -> Tree:
@@ -52,22 +61,45 @@ def new_mlp(key: Array, sizes: Sequence[int], *, layer_norm: bool = False) -> Tr
     return layers
 
 
-def mlp(layers: Tree, x: Array) -> Array:
+def mlp(layers: Tree, x: Array, *, norm_first: bool = True) -> Array:
+    """Outputs (..., out); layers that are normalised are so before ReLU, or after it."""
     *hidden, last = layers
     for layer in hidden:
         x = x @ layer["weight"] + layer["bias"]
-        if "scale" in layer:
-            x = x - x.mean(-1, keepdims=True)
-            x = x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + 1e-6)
-            x = x * layer["scale"] + layer["shift"]
-        x = jax.nn.relu(x)
+        if "scale" not in layer:
+            x = jax.nn.relu(x)
+        elif norm_first:
+            x = jax.nn.relu(_normalise(x, layer))
+        else:
+            x = _normalise(jax.nn.relu(x), layer)
     return x @ last["weight"] + last["bias"]
 
 
-def ensemble(members: Sequence[Tree], obs: Array, actions: Array) -> Array:
+def _normalise(x: Array, layer: Tree) -> Array:
+    x = x - x.mean(-1, keepdims=True)
+    x = x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + 1e-6)
+    return x * layer["scale"] + layer["shift"]
+
+
+def ensemble(
+    members: Sequence[Tree], obs: Array, actions: Array, *, norm_first: bool = True
+) -> Array:
     """Values (members, batch)."""
     x = jnp.concatenate([obs, actions], -1)
-    return jnp.stack([mlp(member, x)[:, 0] for member in members])
+    return jnp.stack([mlp(member, x, norm_first=norm_first)[:, 0] for member in members])
+
+
+def ensemble_of_samples(members: Sequence[Tree], obs: Array, actions: Array) -> Array:
+    """Values (members, samples, batch) of several actions in each state, without normalisation.
+
+    The first product with the states is made once for all samples.
+    """
+    values = []
+    for first, *rest in members:
+        for_obs, for_actions = jnp.split(first["weight"], (obs.shape[-1],))
+        x = actions @ for_actions + (obs @ for_obs + first["bias"])
+        values.append(mlp(rest, jax.nn.relu(x))[..., 0])
+    return jnp.stack(values)
 
 
 class Learner(NamedTuple):

@@ -15,14 +15,19 @@ from jax import Array, lax
 
 from benchmarks.speed.jax_networks import Batch, pack, unpack
 from benchmarks.speed.jax_updates import (
+    CRR_SAMPLES,
     RLPD_CRITICS,
     RLPD_SUBSET,
     Noise,
+    crr_step,
     iql_step,
+    new_crr,
     new_iql,
+    new_rebrac,
     new_rlpd,
     new_sac,
     new_td3_bc,
+    rebrac_step,
     rlpd_step,
     sac_step,
     td3_bc_step,
@@ -41,6 +46,7 @@ class Twin:
     draw: Callable[[Array], Noise]  # key -> the noise of a step
     updates: int = 1  # in a step
     sources: int = 1  # of rows, which give each batch equal shares
+    next_actions: bool = False  # in the batch
 
 
 def _normal(key: Array, *leading: int) -> Array:
@@ -50,6 +56,15 @@ def _normal(key: Array, *leading: int) -> Array:
 def _two_normals(key: Array) -> Noise:
     first, second = jax.random.split(key)
     return {"next": _normal(first), "policy": _normal(second)}
+
+
+def _smoothing(key: Array) -> Noise:
+    return {"smoothing": _normal(key, 2)}
+
+
+def _crr_noise(key: Array) -> Noise:
+    first, second = jax.random.split(key)
+    return {"next": _normal(first), "samples": _normal(second, CRR_SAMPLES)}
 
 
 def _rlpd_noise(key: Array) -> Noise:
@@ -65,8 +80,10 @@ def _rlpd_noise(key: Array) -> Noise:
 
 
 TWINS = {
-    "td3_bc": Twin(new_td3_bc, td3_bc_step, lambda key: {"smoothing": _normal(key, 2)}, updates=2),
+    "td3_bc": Twin(new_td3_bc, td3_bc_step, _smoothing, updates=2),
+    "rebrac": Twin(new_rebrac, rebrac_step, _smoothing, updates=2, next_actions=True),
     "iql": Twin(new_iql, iql_step, lambda key: {}),
+    "crr": Twin(new_crr, crr_step, _crr_noise),
     "sac": Twin(new_sac, sac_step, _two_normals),
     "rlpd": Twin(new_rlpd, rlpd_step, _rlpd_noise, updates=RLPD_UPDATES, sources=2),
 }
@@ -74,7 +91,7 @@ TWINS = {
 
 def update(problem: Problem, algo: str) -> Contestant:
     twin = TWINS[algo]
-    sources = (pack(problem.fields),) * twin.sources
+    sources = (pack(problem.fields, next_actions=twin.next_actions),) * twin.sources
 
     @jax.jit
     def several(sources: tuple[Array, ...], carry: tuple[Any, Array]) -> tuple[Any, Array]:

@@ -1,4 +1,4 @@
-"""Our updates of TD3+BC, IQL, SAC and RLPD once more, as pure functions in plain jax.numpy.
+"""Our updates of TD3+BC, ReBRAC, IQL, CRR, SAC and RLPD once more, as pure functions in plain jax.numpy.
 
 A step takes a state, batches whose arrays have an axis of updates first, and noise; `jax_check.py`
 compares steps with ours.
@@ -21,6 +21,7 @@ from benchmarks.speed.jax_networks import (
     Tree,
     descend,
     ensemble,
+    ensemble_of_samples,
     learner,
     mlp,
     new_mlp,
@@ -31,6 +32,7 @@ from benchmarks.speed.problem import ACTION_DIM, HIDDEN, OBS_DIM
 GAMMA = 0.99
 CRITIC = (OBS_DIM + ACTION_DIM, *HIDDEN, 1)
 RLPD_CRITICS, RLPD_SUBSET = 10, 2
+CRR_SAMPLES, CRR_COPIES_EVERY = 4, 100
 Noise = dict[str, Array]
 
 
@@ -42,9 +44,12 @@ def _at(batches: Batch, index: int) -> Batch:
     return jax.tree.map(lambda values: values[index], batches)
 
 
-def _critic_gradient(critic: Tree, batch: Batch, target: Array, mean: bool = False) -> Tree:
+def _critic_gradient(
+    critic: Tree, batch: Batch, target: Array, *, mean: bool = False, norm_first: bool = True
+) -> Tree:
     def loss(members: Tree) -> Array:
-        errors = jnp.square(ensemble(members, batch.obs, batch.actions) - target).mean(-1)
+        values = ensemble(members, batch.obs, batch.actions, norm_first=norm_first)
+        errors = jnp.square(values - target).mean(-1)
         return errors.mean() if mean else errors.sum()
 
     return jax.grad(loss)(critic)
@@ -52,6 +57,11 @@ def _critic_gradient(critic: Tree, batch: Batch, target: Array, mean: bool = Fal
 
 def _deterministic(actor: Tree, obs: Array) -> Array:
     return jnp.tanh(mlp(actor, obs))
+
+
+def _smoothed(actor: Tree, obs: Array, noise: Array) -> Array:
+    """Actions of TD3's target policy."""
+    return jnp.clip(_deterministic(actor, obs) + jnp.clip(0.2 * noise, -0.5, 0.5), -1, 1)
 
 
 def _critics(key: Array, count: int = 2, **options: Any) -> list[Tree]:
@@ -75,8 +85,7 @@ def new_td3_bc(key: Array) -> TD3BC:
 
 
 def td3_bc_critic(state: TD3BC, batch: Batch, noise: Array) -> TD3BC:
-    smoothing = jnp.clip(0.2 * noise, -0.5, 0.5)
-    actions = jnp.clip(_deterministic(state.target_actor, batch.next_obs) + smoothing, -1, 1)
+    actions = _smoothed(state.target_actor, batch.next_obs, noise)
     next_values = ensemble(state.target_critic, batch.next_obs, actions).min(0)
     gradient = _critic_gradient(state.critic.params, batch, _value_target(batch, next_values))
     return state._replace(critic=descend(state.critic, gradient))
@@ -103,6 +112,51 @@ def td3_bc_step(state: TD3BC, batches: Batch, noise: Noise) -> TD3BC:
     state = td3_bc_critic(state, first, noise["smoothing"][0])
     state = td3_bc_critic(state, second, noise["smoothing"][1])
     return td3_bc_actor(state, second)
+
+
+# -- ReBRAC -----------------------------------------------------------------------------------
+
+
+def new_rebrac(key: Array) -> TD3BC:
+    state = new_td3_bc(key)
+    critics = _critics(key, layer_norm=True)
+    return state._replace(critic=learner(critics), target_critic=critics)
+
+
+_rebrac_values = partial(ensemble, norm_first=False)
+
+
+def rebrac_critic(state: TD3BC, batch: Batch, noise: Array) -> TD3BC:
+    actions = _smoothed(state.target_actor, batch.next_obs, noise)
+    penalty = jnp.square(actions - batch.next_actions).sum(-1)
+    next_values = _rebrac_values(state.target_critic, batch.next_obs, actions).min(0)
+    target = _value_target(batch, next_values - 0.01 * penalty)
+    gradient = _critic_gradient(state.critic.params, batch, target, norm_first=False)
+    return state._replace(critic=descend(state.critic, gradient, 1e-3))
+
+
+def rebrac_actor(state: TD3BC, batch: Batch) -> TD3BC:
+    def loss(actor: Tree) -> Array:
+        actions = _deterministic(actor, batch.obs)
+        values = _rebrac_values(state.critic.params, batch.obs, actions).min(0)
+        scale = 1 / lax.stop_gradient(jnp.abs(values).mean())
+        distance = jnp.square(actions - batch.actions).sum(-1)
+        return 0.01 * distance.mean() - scale * values.mean()
+
+    actor = descend(state.actor, jax.grad(loss)(state.actor.params), 1e-3)
+    return state._replace(
+        actor=actor,
+        target_actor=track(state.target_actor, actor.params),
+        target_critic=track(state.target_critic, state.critic.params),
+    )
+
+
+def rebrac_step(state: TD3BC, batches: Batch, noise: Noise) -> TD3BC:
+    """Two updates, as of TD3+BC."""
+    first, second = _at(batches, 0), _at(batches, 1)
+    state = rebrac_critic(state, first, noise["smoothing"][0])
+    state = rebrac_critic(state, second, noise["smoothing"][1])
+    return rebrac_actor(state, second)
 
 
 # -- IQL --------------------------------------------------------------------------------------
@@ -154,6 +208,57 @@ def iql_step(state: IQL, batches: Batch, noise: Noise, horizon: float = 1e9) -> 
 def _log_normal(mean: Array, log_std: Array, x: Array) -> Array:
     standardised = (x - mean) * jnp.exp(-log_std)
     return (-0.5 * jnp.square(standardised) - log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
+
+
+# -- CRR --------------------------------------------------------------------------------------
+
+
+class CRR(NamedTuple):
+    actor: Learner
+    critic: Learner
+    target_actor: Tree
+    target_critic: Tree
+
+
+def new_crr(key: Array) -> CRR:
+    first, second = jax.random.split(key)
+    actor, critics = new_mlp(first, (OBS_DIM, *HIDDEN, 2 * ACTION_DIM)), _critics(second)
+    return CRR(learner(actor), learner(critics), actor, critics)
+
+
+def _gaussian(actor: Tree, obs: Array) -> tuple[Array, Array]:
+    """Means within [-1, 1], and logarithms of standard deviations."""
+    mean, log_std = jnp.split(mlp(actor, obs), 2, -1)
+    return jnp.tanh(mean), jnp.clip(log_std, -20, 2)
+
+
+def _gaussian_actions(actor: Tree, obs: Array, noise: Array) -> Array:
+    mean, log_std = _gaussian(actor, obs)
+    return jnp.clip(mean + jnp.exp(log_std) * noise, -1, 1)
+
+
+def crr_step(state: CRR, batches: Batch, noise: Noise) -> CRR:
+    batch = _at(batches, 0)
+    next_actions = _gaussian_actions(state.target_actor, batch.next_obs, noise["next"])
+    next_values = ensemble(state.target_critic, batch.next_obs, next_actions).min(0)
+    gradient = _critic_gradient(state.critic.params, batch, _value_target(batch, next_values))
+    critic = descend(state.critic, gradient)
+
+    own = _gaussian_actions(state.actor.params, batch.obs, noise["samples"])
+    compared = jnp.concatenate([batch.actions[None], own])
+    values = ensemble_of_samples(critic.params, batch.obs, compared).min(0)
+    weights = jnp.minimum(jnp.exp(values[0] - values[1:].mean(0)), 20.0)
+
+    def loss(actor: Tree) -> Array:
+        return -(weights * _log_normal(*_gaussian(actor, batch.obs), batch.actions)).mean()
+
+    actor = descend(state.actor, jax.grad(loss)(state.actor.params))
+    targets = lax.cond(
+        state.critic.steps % CRR_COPIES_EVERY == 0,  # at the first update, too
+        lambda: (actor.params, critic.params),
+        lambda: (state.target_actor, state.target_critic),
+    )
+    return CRR(actor, critic, *targets)
 
 
 # -- SAC --------------------------------------------------------------------------------------

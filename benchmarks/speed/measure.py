@@ -116,7 +116,7 @@ def _row(goal: Goal, found: Any, ours: Timing | None = None, theirs: Timing | No
     row: Row = {
         "id": goal.id,
         "title": goal.title,
-        "must": goal.must,
+        "keep": goal.keep,
         "aim": goal.aim,
         "at_least": goal.at_least,
     }
@@ -129,7 +129,7 @@ def _row(goal: Goal, found: Any, ours: Timing | None = None, theirs: Timing | No
         "ratios": found.ratio.rounds,
         "ratio": ratio,
         "quartiles": found.ratio.quartiles,
-        "within_must": goal.reaches(ratio, goal.must),
+        "within_keep": goal.reaches(ratio, goal.keep),
         "within_aim": goal.reaches(ratio, goal.aim),
         **found.remarks,
     }

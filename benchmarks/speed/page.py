@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.cells import table
 from benchmarks.speed.goals import REASONS
 from benchmarks.speed.parts import KINDS
-from benchmarks.speed.report import Row, bound, distance, peer, summary, verdict
+from benchmarks.speed.report import Row, bound, distance, has_goal, peer, summary, verdict
 from benchmarks.speed.timing import TURN
 
 PAGE = Path(__file__).parents[2] / "docs" / "benchmarks" / "speed.md"
@@ -18,7 +18,8 @@ Result = dict[str, Any]
 
 METHOD = """\
 Every row is the time of this package divided by that of a peer for the same work: lower is better,
-except in the rows marked "at least". `must` is what a row has to keep, `aim` what would be good.
+except in the rows marked "at least". `keep` is what a row has to keep, `aim` what would be good; rows
+without them are there to be read.
 "ours" and "theirs" are CPU microseconds, the medians of all rounds; the ratio is the median of the ratios
 of single rounds, with their quartiles. Absolute times move by a third from hour to hour on a shared
 machine, and ratios inside a round much less, so compare ratios. Where the machine is busy or its interpreter is
@@ -32,7 +33,7 @@ if its load below is about 1.
   an order that changes. A round is {seconds:g} s of each; there are {rounds}. Compiling and loading are left out.
 - **One thread** for PyTorch, the BLAS of NumPy, and XLA. Time is CPU time of the process, so waiting for
   another program does not count, and a second thread would.
-- Our side is the training loop itself with the default stepper, without logging and evaluation; theirs is
+- Our side is the training loop itself with the default engine, without logging and evaluation; theirs is
   their own code, unchanged, without their logging."""
 
 ROWS_MEAN = """\
@@ -49,8 +50,9 @@ ROWS_MEAN = """\
   temperature.
 - **JAX**: a twin of our update in plain `jax.numpy`, in this repository: `jit` of a `lax.scan` over updates
   that draws indices and noise inside. `make bench BENCH_ARGS=--check` compares gradients and targets with
-  ours. RLPD has ten normalised critics, half of each batch from the log, and one update of the actor for
-  twenty of the critics. It learns from observations as they are, where ours are normalised for TD3+BC.
+  ours. ReBRAC's critics are normalised after ReLU. CRR has two critics and four draws, and copies its targets
+  at every hundredth update. RLPD has ten normalised critics, half of each batch from the log, and one update
+  of the actor for twenty of the critics. It learns from observations as they are, where ours are normalised for TD3+BC.
 - **Per environment step**: both public calls (`train` and `learn`) on the same environment, one update per
   step; the environment itself reads the clock at its 200th and last steps. DQN has 64-64 networks and
   batches of 64, and is not double.
@@ -90,17 +92,21 @@ def page_text(result: Result) -> str:
 
 def _rows_table(rows: Sequence[Row]) -> str:
     header = [
-        "case", "against", "ours", "theirs", "ratio", "quartiles", "must", "aim", "within", "to the aim"
+        "case", "against", "ours", "theirs", "ratio", "quartiles", "keep", "aim", "within", "to the aim"
     ]  # fmt: skip
     return table(header, [_cells(row) for row in rows])
 
 
 def _cells(row: Row) -> list[str]:
-    goals = [bound(row, which).removeprefix("at most ") for which in ("must", "aim")]
+    goals = ["—", "—"]
+    if has_goal(row):
+        goals = [bound(row, which).removeprefix("at most ") for which in ("keep", "aim")]
     if "not_measured" in row:
         return [row["title"], peer(row), "—", "—", "not measured", "—", *goals, "—", "—"]
     low, high = row["quartiles"]
-    within = {"aim": "aim", "must": "must", "missed": "**no**"}[verdict(row)]
+    judged = ["—", "—"]
+    if has_goal(row):
+        judged = [verdict(row).replace("missed", "**no**"), distance(row)]
     return [
         row["title"],
         peer(row),
@@ -109,27 +115,26 @@ def _cells(row: Row) -> list[str]:
         f"{row['ratio']:.3f}",
         f"{low:.3f} to {high:.3f}",
         *goals,
-        within,
-        distance(row),
+        *judged,
     ]
 
 
 def _above(rows: Sequence[Row]) -> str:
-    """What misses its `must`, with the reason as it is written in goals.py."""
+    """Rows that miss their `keep`, with the reason as it is written in goals.py."""
     lines = []
     for row in rows:
         if "not_measured" in row:
             lines.append(
                 f"- {row['title']} against {peer(row)} was not measured: {row['not_measured']}."
             )
-        elif not row["within_must"]:
+        elif has_goal(row) and not row["within_keep"]:
             reason = REASONS.get(row["id"], "No reason is written down yet.")
             lines.append(
-                f"- {row['title']} against {peer(row)}: {row['ratio']:.3f} where {bound(row, 'must')} "
+                f"- {row['title']} against {peer(row)}: {row['ratio']:.3f} where {bound(row, 'keep')} "
                 f"is wanted. {reason}"
             )
     if not lines:
-        return "None: every row was measured and is within its `must`."
+        return "None: every row was measured, and those with a goal are within their `keep`."
     return "Reasons are kept in `REASONS` of `benchmarks/speed/goals.py`.\n\n" + "\n".join(lines)
 
 
@@ -138,7 +143,7 @@ Shares of the time of our update, by timing each of its recorded operations: pro
 with vectors, which no library can leave out; layer normalisation; every other operation of losses, gradients and
 activations; and the rest, i.e. drawing batches and noise, Adam, targets, and Python. "GFLOP/s" is the rate of the
 products; a product of two 256 x 256 matrices alone ran at {gemm}. "Least ratio" is what a ratio above would be if
-everything but products and normalisation were free: where it is above a row's `must`, only faster products help.
+everything but products and normalisation were free: where it is above a row's `keep`, only faster products help.
 
 {table}"""
 

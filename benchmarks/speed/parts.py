@@ -9,8 +9,8 @@ from typing import Any
 
 from benchmarks.speed import ours
 from benchmarks.speed.problem import HIDDEN, Problem
-from rl_training.runtime.program import MadeAnew
-from rl_training.runtime.recording import tensors_in
+from rl_training.engine.capture import tensors_in
+from rl_training.engine.memory import FreshCall
 from rl_training.runtime.run import Run
 
 PRODUCTS = frozenset({"addmm", "mm", "bmm", "baddbmm", "addmv", "mv"})
@@ -58,7 +58,7 @@ class Clocked:
 
 
 def kind_of(call: Any) -> str:
-    name = call.name if isinstance(call, MadeAnew) else call.func.__name__
+    name = call.name if isinstance(call, FreshCall) else call.func.__name__
     if name in PRODUCTS:
         return "products"
     return "normalisation" if "layer_norm" in name else "other operations"
@@ -69,9 +69,9 @@ def measure(problem: Problem, contest: str) -> dict[str, Any]:
     run = RUNS[contest](problem)
     contestant = ours.contestant(run)
     contestant.run(2 * UNIT)
-    stepper: Any = run.algorithm.stepper
+    engine: Any = run.algorithm.engine
     operations = []
-    for program in stepper.recordings.programs:
+    for program in engine.programs:
         program.calls = [Clocked(call) for call in program.calls]
         operations += program.calls
     updates = UNIT if problem.settings.quick else UPDATES

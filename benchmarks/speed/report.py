@@ -17,15 +17,28 @@ def line(row: Row) -> str:
     if "not_measured" in row:
         return f"{name} not measured: {row['not_measured']}"
     low, high = row["quartiles"]
+    judged = (
+        f"keep {bound(row, 'keep')}  aim {bound(row, 'aim')}, {distance(row)}  {verdict(row):<6}"
+        if has_goal(row)
+        else "no goal"
+    )
     return (
-        f"{name} {row['ratio']:6.3f}  ({low:.3f} to {high:.3f})  must {bound(row, 'must')}  "
-        f"aim {bound(row, 'aim')}, {distance(row)}  {verdict(row):<6}  "
+        f"{name} {row['ratio']:6.3f}  ({low:.3f} to {high:.3f})  {judged}  "
         f"{median(row['ours_us']):,.0f} us, {median(row['theirs_us']):,.0f} us"
     )
 
 
+def has_goal(row: Row) -> bool:
+    return row["keep"] is not None
+
+
 def bound(row: Row, which: str) -> str:
-    return f"{'at least' if row['at_least'] else 'at most'} {row[which]:.2f}"
+    return f"{'at least' if row['at_least'] else 'at most'} {_digits(row[which])}"
+
+
+def _digits(value: float) -> str:
+    """Two decimals, or a third that is not 0."""
+    return f"{value:.3f}".removesuffix("0")
 
 
 def distance(row: Row) -> str:
@@ -36,16 +49,20 @@ def distance(row: Row) -> str:
 def verdict(row: Row) -> str:
     if row["within_aim"]:
         return "aim"
-    return "must" if row["within_must"] else "missed"
+    return "keep" if row["within_keep"] else "missed"
 
 
 def summary(rows: Sequence[Row]) -> str:
     measured = [row for row in rows if "not_measured" not in row]
-    within = sum(row["within_must"] for row in measured)
-    aim = sum(row["within_aim"] for row in measured)
-    missing = len(rows) - len(measured)
-    text = f"{within} of {len(measured)} measured rows within must, {aim} within aim"
-    return f"{text}; {missing} not measured" if missing else text
+    judged = [row for row in measured if has_goal(row)]
+    within = sum(row["within_keep"] for row in judged)
+    aim = sum(row["within_aim"] for row in judged)
+    text = f"{within} of {len(judged)} measured rows within keep, {aim} within aim"
+    others = {
+        "without a goal": len(measured) - len(judged),
+        "not measured": len(rows) - len(measured),
+    }
+    return "; ".join([text, *(f"{count} {words}" for words, count in others.items() if count)])
 
 
 def peer(row: Row) -> str:

@@ -121,7 +121,7 @@ def test_advantage_uses_the_smaller_online_critic_and_one_draw() -> None:
         parameter.zero_()
     terms = actor_loss(algorithm, batch, noise, algorithm.config)
     draw = (algorithm.actor(batch.obs)[0] + 0.3).clamp(-1, 1)
-    at_data = algorithm.critic(batch.obs_actions).amin(0)
+    at_data = algorithm.critic(batch.obs, batch.actions).amin(0)
     at_draw = algorithm.critic(torch.cat([batch.obs, draw], -1)).amin(0)
     assert terms["advantage_mean"].item() == pytest.approx((at_data - at_draw).mean().item())
 

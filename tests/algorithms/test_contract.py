@@ -9,35 +9,25 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.conftest import make_fields, own_env
+from tests.support.algorithms import SPECS, batch_of, make, own_env
+from tests.support.data import make_fields
 
 from rl_training.algorithms import AlgorithmSpec, get_algorithm_spec, list_algorithm_specs
-from rl_training.algorithms.stepping import FusedAdam
 from rl_training.config import ConfigError
 from rl_training.data import Batch, TransitionDataset
+from rl_training.engine import FusedAdam
 from rl_training.experiment import load_config, packaged_configs
 from rl_training.experiment.configs import read_config_text
 from rl_training.runtime import train
 from rl_training.runtime.config.train_config import group_classes
 from rl_training.runtime.policy import Policy
-from rl_training.spec import ProblemSpec
 
 NAMES = [spec.name for spec in list_algorithm_specs()]
-SPECS = {
-    "continuous": ProblemSpec(3, "continuous", 2, (-1.0, -1.0), (1.0, 1.0)),
-    "discrete": ProblemSpec(3, "discrete", 4),
-}
 every_algorithm = pytest.mark.parametrize("name", NAMES)
 every_kind = pytest.mark.parametrize(
     ("name", "kind"),
     [(spec.name, kind) for spec in list_algorithm_specs() for kind in spec.action_kinds],
 )
-
-
-def make(name: str, kind: str = "", **options: Any) -> Any:
-    spec = get_algorithm_spec(name)
-    kind = kind or spec.action_kinds[0]
-    return spec.algorithm(SPECS[kind], spec.config(hidden_sizes=(8, 8), **options), seed=3)
 
 
 @pytest.fixture
@@ -48,11 +38,6 @@ def datasets() -> dict[str, TransitionDataset]:
         "continuous": TransitionDataset.from_dict(fields),
         "discrete": TransitionDataset.from_dict({**fields, "actions": choices}),
     }
-
-
-def batch_of(dataset: TransitionDataset, size: int = 32, seed: int = 0) -> Batch:
-    generator = torch.Generator().manual_seed(seed)
-    return dataset.with_next_actions().sample(size, generator=generator)
 
 
 def parameters(module: torch.nn.Module) -> dict[str, torch.Tensor]:

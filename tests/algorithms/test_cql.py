@@ -261,7 +261,7 @@ def test_one_pass_equals_separate_evaluations() -> None:
     algorithm, batch = make(), random_batch()
     noise = noise_for(batch)
     q_values, gaps = logged_q_and_gaps(algorithm, batch, noise, algorithm.config)
-    torch.testing.assert_close(q_values, algorithm.critic(batch.obs_actions))
+    torch.testing.assert_close(q_values, algorithm.critic(batch.obs, batch.actions))
     current, current_log_probs = algorithm.actor.draw(batch.obs, noise["current"])
     following, next_log_probs = algorithm.actor.draw(batch.next_obs, noise["next"])
     scores = []
@@ -317,7 +317,7 @@ def test_entropy_is_in_the_target_only_when_asked_for(entropy: bool) -> None:
     noise = noise_for(batch)
     terms = critic_loss(algorithm, batch, noise, algorithm.config)
     actions, log_probs = algorithm.actor.draw(batch.next_obs, noise["backup"][0])
-    values = algorithm.target_critic.at_actions(batch.next_obs, actions).amin(0)
+    values = algorithm.target_critic(batch.next_obs, actions).amin(0)
     values = values - (0.5 * log_probs if entropy else 0)
     expected = (batch.rewards + 0.99 * (1 - batch.terminations) * values).mean()
     assert terms["target_q_mean"].item() == pytest.approx(expected.item(), abs=1e-5)

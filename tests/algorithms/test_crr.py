@@ -151,7 +151,7 @@ def test_advantage_draws_from_the_online_policy_and_asks_the_online_critics() ->
         algorithm.critic(torch.cat([batch.obs, algorithm.actor.draw(batch.obs, noise)], -1)).amin(0)
         for noise in samples
     ]
-    advantages = algorithm.critic(batch.obs_actions).amin(0) - torch.stack(values).mean(0)
+    advantages = algorithm.critic(batch.obs, batch.actions).amin(0) - torch.stack(values).mean(0)
     assert terms["advantage_mean"].item() == pytest.approx(advantages.mean().item(), abs=1e-6)
 
 
@@ -216,7 +216,7 @@ def test_discrete_variant_trains_and_acts(weighted: bool) -> None:
 class Fixed(torch.nn.Module):
     """A critic of two equal members that gives each draw its value of the reference."""
 
-    def at_actions(self, obs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+    def forward(self, obs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
         return Q_SAMPLES[0].unsqueeze(-1).expand(2, len(actions), len(obs))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.algorithms.online import (
+from tests.support.online import (
     CHOICES,
     make,
     moved,
@@ -18,9 +18,9 @@ from tests.algorithms.online import (
 )
 
 from rl_training.algorithms.dqn import DQN, DQNConfig, critic_loss, dqn_critic_loss, dqn_loss
-from rl_training.algorithms.stepping import FusedAdam
 from rl_training.config import ConfigError
 from rl_training.data import Batch
+from rl_training.engine import FusedAdam
 from rl_training.models import DuelingMLP
 from rl_training.runtime import train
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.algorithms.online import (
+from tests.support.online import (
     SPEC,
     make,
     moved,

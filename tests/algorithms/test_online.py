@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.algorithms.online import make, random_batch, spec_of, target_of_update
+from tests.support.online import make, random_batch, spec_of, target_of_update
 from torch import Tensor
 
 from rl_training.algorithms import list_algorithm_specs

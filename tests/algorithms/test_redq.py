@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.algorithms.online import (
+from tests.support.online import (
     make,
     moved,
     policy_with,

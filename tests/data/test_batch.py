@@ -2,7 +2,8 @@ import dataclasses
 
 import torch
 
-from rl_training.data import Batch, TransitionDataset
+from rl_training.data import TransitionDataset
+from rl_training.data.transitions.batch_memory import BatchMemory
 
 
 def test_fields_of_a_sampled_batch_have_the_documented_shapes(episodes):
@@ -22,22 +23,47 @@ def test_discrete_actions_are_int64_and_flat(episodes):
     assert batch.actions.shape == batch.next_actions.shape == (7,)
 
 
-def test_obs_actions_is_a_view_of_the_gathered_rows(episodes):
-    batch = TransitionDataset(**episodes([5, 5])).sample(7, generator=None)
-    assert batch.obs_actions.data_ptr() == batch.obs.data_ptr()
-    assert torch.equal(batch.obs_actions, torch.cat([batch.obs, batch.actions], 1))
+def test_a_batch_is_laid_out_alike_on_other_tensors(episodes):
+    dataset = TransitionDataset(**episodes([5, 5])).with_next_actions()
+    batch = dataset.sample(7)
+    assert list(batch.tensors) == ["rows"]
+    moved = batch.with_tensors({name: value.clone() for name, value in batch.tensors.items()})
+    for name in ("obs", "actions", "rewards", "next_obs", "terminations", "next_actions"):
+        assert torch.equal(getattr(moved, name), getattr(batch, name))
+        assert getattr(moved, name).data_ptr() != getattr(batch, name).data_ptr()
+    moved.tensors["rows"].zero_()
+    assert not moved.next_actions.any()
+    assert batch.with_tensors(batch.tensors) is batch
 
 
-def test_obs_actions_of_a_changed_batch_follows_the_change(episodes):
-    batch = TransitionDataset(**episodes([5, 5])).sample(7, generator=None)
-    changed = dataclasses.replace(batch, actions=torch.zeros(7, 2))
-    assert torch.equal(changed.obs_actions, torch.cat([batch.obs, torch.zeros(7, 2)], 1))
+def test_fields_apart_from_the_rows_are_tensors_of_their_own(episodes):
+    batch = TransitionDataset(**episodes([5, 5])).sample(7)
+    changed = dataclasses.replace(batch, actions=torch.zeros(7, 2), weights=torch.ones(7))
+    assert set(changed.tensors) == {
+        "obs", "actions", "rewards", "next_obs", "terminations", "weights",
+    }  # fmt: skip
+    twice = changed.with_tensors({name: 2 * value for name, value in changed.tensors.items()})
+    assert torch.equal(twice.weights, 2 * torch.ones(7))
+    assert torch.equal(twice.obs, 2 * batch.obs)
 
 
-def test_a_batch_can_be_built_from_separate_tensors():
-    batch = Batch(torch.ones(2, 3), torch.tensor([1, 0]), torch.ones(2), torch.ones(2, 3),
-                  torch.zeros(2))  # fmt: skip
-    assert batch.obs_actions.tolist() == [[1, 1, 1, 1], [1, 1, 1, 0]]
+def test_parts_of_a_batch_are_views_of_its_rows(episodes):
+    batch = TransitionDataset(**episodes([5, 5])).sample(6)
+    first, second = batch.parts(2)
+    assert torch.equal(torch.cat([first.next_obs, second.next_obs]), batch.next_obs)
+    assert first.obs.data_ptr() == batch.obs.data_ptr()
+
+
+def test_memory_is_used_again_for_the_next_batch(episodes):
+    dataset, memory = TransitionDataset(**episodes([5, 5])), BatchMemory()
+    generator, alone = torch.Generator().manual_seed(3), torch.Generator().manual_seed(3)
+    addresses = set()
+    for size in (4, 4, 4):
+        batch = dataset.sample(size, generator=generator, memory=memory)
+        assert torch.equal(batch.obs, dataset.sample(size, generator=alone).obs)
+        addresses.add(batch.obs.data_ptr())
+    assert len(addresses) == 1
+    assert len(dataset.sample(3, generator=generator, memory=memory)) == 3
 
 
 def test_repr_shows_sizes_and_no_numbers(episodes):

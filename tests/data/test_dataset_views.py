@@ -92,7 +92,7 @@ def test_actions_outside_the_bounds_are_clipped_only_if_asked():
     assert dataset.with_action_scaling(-1, 1).actions.flatten().tolist() == [-2, 0, 2]
     clipped = dataset.with_action_scaling(-1, 1, clip=True)
     assert clipped.actions.flatten().tolist() == [-1, 0, 1]
-    assert clipped.gather([0, 2]).obs_actions[:, 1].tolist() == [-1, 1]
+    assert clipped.gather([0, 2]).actions[:, 0].tolist() == [-1, 1]
 
 
 def test_a_clip_keeps_its_place_when_scaling_follows():

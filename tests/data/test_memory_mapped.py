@@ -44,7 +44,7 @@ def test_mapped_data_is_bit_equal_to_data_in_memory(path, suffix):
         batches = [
             view(d).sample(32, generator=torch.Generator().manual_seed(0)) for d in (held, data)
         ]
-        assert torch.equal(batches[0].obs_actions, batches[1].obs_actions)
+        assert torch.equal(batches[0].tensors["rows"], batches[1].tensors["rows"])
     assert data.describe() | {"in_memory": True, "source": "a.npz"} == held.describe()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from tests.conftest import make_fields
+from tests.support.data import make_fields
 
 from rl_training.data import TransitionDataset
 from rl_training.data.transitions.returns import returns_to_go

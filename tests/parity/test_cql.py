@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.parity import harness
+from tests.support.parity import harness
 
 pytestmark = pytest.mark.parity
 SAMPLES, TEMPERATURE, GAP = 4, 0.3, 1.5

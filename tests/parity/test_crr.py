@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.parity import harness
+from tests.support.parity import harness
 
 pytestmark = pytest.mark.parity
 variants = pytest.mark.parametrize(

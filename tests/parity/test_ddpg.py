@@ -8,7 +8,7 @@ ours are the paper's (400 and 300 units, rates of 1e-4 and 1e-3, τ 0.001, batch
 from __future__ import annotations
 
 import pytest
-from tests.parity import harness, sb3
+from tests.support.parity import harness, sb3
 
 pytestmark = pytest.mark.parity
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.parity import harness, sb3
+from tests.support.parity import harness, sb3
 
 pytestmark = pytest.mark.parity
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.parity import harness
+from tests.support.parity import harness
 
 from rl_training.algorithms.iql import least_target_q
 

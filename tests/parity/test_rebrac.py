@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.parity import harness
+from tests.support.parity import harness
 from torch import nn
 
 pytestmark = pytest.mark.parity
@@ -87,6 +87,6 @@ def test_epsilon_is_the_only_difference_of_the_normalisation() -> None:
             values[epsilon] = torch.stack(
                 [q(batch.obs, batch.actions).q_value.squeeze(1) for q in impl.modules.q_funcs]
             )
-            mine = ours.critic(batch.obs_actions)
+            mine = ours.critic(batch.obs, batch.actions)
     torch.testing.assert_close(mine, values[1e-6], rtol=0, atol=1e-6)
     assert 1e-6 < (mine - values[1e-5]).abs().max() < 1e-2

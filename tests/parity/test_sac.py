@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.parity import harness, sb3
+from tests.support.parity import harness, sb3
 
 from rl_training.models.distributions import tanh_log_det
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.parity import harness, sb3
+from tests.support.parity import harness, sb3
 
 pytestmark = pytest.mark.parity
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.parity import harness
+from tests.support.parity import harness
 
 pytestmark = pytest.mark.parity
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.parity import harness, sb3
+from tests.support.parity import harness, sb3
 
 pytestmark = pytest.mark.parity
 WIDTHS = (6, 7)

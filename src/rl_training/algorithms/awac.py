@@ -26,7 +26,7 @@ from rl_training.algorithms.targets import (
     policy_values,
 )
 from rl_training.config import option
-from rl_training.data.offline_to_online_config import bridge_options
+from rl_training.data.offline_to_online_config import offline_to_online_options
 from rl_training.data.replay_config import replay_options
 from rl_training.data.transitions.batch import Batch
 from rl_training.models import MLPImitationModel
@@ -101,9 +101,8 @@ def actor_loss(nets: AWACAlgorithm, batch: Batch, noise: Noise, config: AWACConf
 @register("awac", regimes=("offline", "offline_to_online"), action_kinds=("continuous", "discrete"))
 class AWACAlgorithm(Algorithm[AWACConfig]):
     losses = {"critic": critic_loss, "actor": actor_loss}
-    repeatable = True
     replay = replay_options(learning_starts=0)
-    bridge = bridge_options(offline_batch_ratio=None)
+    offline_to_online = offline_to_online_options(offline_batch_ratio=None)
     normalizes_observations = True
 
     def build(self, spec: ProblemSpec, config: AWACConfig) -> None:

@@ -57,7 +57,6 @@ def actor_loss(nets: BCAlgorithm, batch: Batch, noise: Noise, config: BCConfig) 
 @register("bc", action_kinds=("continuous", "discrete"))
 class BCAlgorithm(Algorithm[BCConfig]):
     losses = {"actor": actor_loss}
-    repeatable = True
     normalizes_observations = True
     continuous_options = frozenset({"policy_type"})
 

@@ -133,7 +133,7 @@ def logged_q_and_gaps(
         uniform = torch.full_like(current_log_probs, -math.log(2) * batch.actions.shape[-1])
         log_densities = torch.cat([uniform, current_log_probs, next_log_probs])
         actions = torch.cat([batch.actions.unsqueeze(0), noise["uniform"], current, following])
-    evaluated = nets.critic.at_actions(batch.obs, actions)  # (critics, 1 + 3N, batch)
+    evaluated = nets.critic(batch.obs, actions)  # (critics, 1 + 3N, batch)
     q_values, sampled_q = evaluated[:, 0], evaluated[:, 1:]
     if config.cal_ql:
         sampled_q = calibrated(sampled_q, require_returns(batch), config.num_cql_samples)
@@ -159,7 +159,7 @@ def next_values(nets: CQLAlgorithm, batch: Batch, noise: Noise, config: CQLConfi
     if nets.spec.action_kind == "discrete":
         return pick(nets.target_critic(batch.next_obs), nets.actor.mode(batch.next_obs))
     actions, log_probs = nets.actor.draw(batch.next_obs, noise["backup"])
-    next_q = nets.target_critic.at_actions(batch.next_obs, actions)
+    next_q = nets.target_critic(batch.next_obs, actions)
     alpha = nets.temperature() if config.backup_entropy else 0.0
     return max_backup(next_q=next_q, log_probs=log_probs, alpha=alpha)
 
@@ -183,14 +183,16 @@ def critic_loss(nets: CQLAlgorithm, batch: Batch, noise: Noise, config: CQLConfi
 
 def actor_loss(nets: CQLAlgorithm, batch: Batch, noise: Noise, config: CQLConfig) -> Terms:
     actions, log_probs = nets.actor.draw(batch.obs, noise["policy"])
-    q_values = nets.critic.at_actions(batch.obs, actions)
+    q_values = nets.critic(batch.obs, actions)
     return cql_actor_loss(q_values=q_values, log_probs=log_probs, alpha=nets.temperature())
 
 
-def temperature_loss(nets: CQLAlgorithm, batch: Batch, noise: Noise, config: CQLConfig) -> Terms:
+def temperature_loss(
+    nets: CQLAlgorithm, batch: Batch, noise: Noise, config: CQLConfig, shared: Terms
+) -> Terms:
     return cql_temperature_loss(
         log_alpha=nets.temperature.log,
-        log_probs=noise["log_probs"],
+        log_probs=shared["log_probs"],
         target_entropy=wanted_entropy(nets),
     )
 
@@ -203,7 +205,6 @@ class CQLAlgorithm(Algorithm[CQLConfig]):
         "actor": actor_loss,
         "temperature": temperature_loss,
     }
-    repeatable = True
     replay = replay_options(learning_starts=0)
     continuous_options = (
         frozenset(CQLConfig.model_fields)

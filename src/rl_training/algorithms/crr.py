@@ -27,11 +27,11 @@ from rl_training.algorithms.targets import (
     policy_values,
 )
 from rl_training.config import option
-from rl_training.data.offline_to_online_config import bridge_options
+from rl_training.data.offline_to_online_config import offline_to_online_options
 from rl_training.data.replay_config import replay_options
 from rl_training.data.transitions.batch import Batch
 from rl_training.models import MLPImitationModel, critic_weighted_sample
-from rl_training.models.networks import NumpyFunction
+from rl_training.models.numpy_forward import NumpyFunction
 from rl_training.spec import ProblemSpec
 
 
@@ -127,9 +127,8 @@ def actor_loss(nets: CRRAlgorithm, batch: Batch, noise: Noise, config: CRRConfig
 @register("crr", regimes=("offline", "offline_to_online"), action_kinds=("continuous", "discrete"))
 class CRRAlgorithm(Algorithm[CRRConfig]):
     losses = {"critic": critic_loss, "actor": actor_loss}
-    repeatable = True
     replay = replay_options(learning_starts=0)
-    bridge = bridge_options(offline_batch_ratio=None)
+    offline_to_online = offline_to_online_options(offline_batch_ratio=None)
     continuous_options = frozenset({"n_action_samples"})
 
     def build(self, spec: ProblemSpec, config: CRRConfig) -> None:

@@ -57,18 +57,17 @@ def critic_loss(nets: DDPGAlgorithm, batch: Batch, noise: Noise, config: DDPGCon
     with torch.no_grad():
         next_q = least_target_q(nets, batch, nets.target_actor(batch.next_obs))
         target_q = batch_target(batch, next_q, config.gamma)
-    return ddpg_critic_loss(q_values=nets.critic(batch.obs_actions), target_q=target_q)
+    return ddpg_critic_loss(q_values=nets.critic(batch.obs, batch.actions), target_q=target_q)
 
 
 def actor_loss(nets: DDPGAlgorithm, batch: Batch, noise: Noise, config: DDPGConfig) -> Terms:
     actions = nets.actor(batch.obs)
-    return ddpg_actor_loss(q_values=nets.critic.at_actions(batch.obs, actions, member=0))
+    return ddpg_actor_loss(q_values=nets.critic(batch.obs, actions, members=0))
 
 
 @register("ddpg", regimes=("online",))
 class DDPGAlgorithm(Algorithm[DDPGConfig]):
     losses = {"critic": critic_loss, "actor": actor_loss}
-    repeatable = True
     explore = explore_with_noise
 
     def build(self, spec: ProblemSpec, config: DDPGConfig) -> None:
@@ -77,7 +76,7 @@ class DDPGAlgorithm(Algorithm[DDPGConfig]):
         self.target_actor, self.target_critic = target_of(model.actor), target_of(model.critic)
 
     def update_step(self, batch: Batch) -> Terms:
-        terms = self.minimize("critic", batch, {}) | self.minimize("actor", batch, {})
+        terms = self.minimize("critic", batch) | self.minimize("actor", batch)
         self.track_targets(self.config.tau)
         return terms
 

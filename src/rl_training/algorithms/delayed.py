@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -44,16 +43,18 @@ def smoothed_next_actions(nets: Any, batch: Batch, noise: Noise, config: Delayed
 
 def least_target_q(nets: Any, batch: Batch, next_actions: Tensor) -> Tensor:
     """Clipped double Q: min_i Q̄_i(s', ã), (batch,)."""
-    q_values: Tensor = nets.target_critic(torch.cat([batch.next_obs, next_actions], -1))
+    q_values: Tensor = nets.target_critic(batch.next_obs, next_actions)
     return q_values.amin(0)
 
 
-def delayed_update_step(algorithm: Algorithm[Any], batch: Batch) -> Terms:
+def delayed_update_step(
+    algorithm: Algorithm[Any], batch: Batch, shared: Terms | None = None
+) -> Terms:
     """The critics; at every `policy_delay`-th update also the actor, and then the targets."""
     noise = {"smoothing": algorithm.standard_normal(batch.actions)}
-    terms = algorithm.minimize("critic", batch, noise)
+    terms = algorithm.minimize("critic", batch, noise, shared)
     if (algorithm.update_count + 1) % algorithm.config.policy_delay == 0:
-        terms |= algorithm.minimize("actor", batch, {})
+        terms |= algorithm.minimize("actor", batch, shared=shared)
         algorithm.track_targets(algorithm.config.tau)
     return terms
 

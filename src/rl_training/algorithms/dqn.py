@@ -87,7 +87,6 @@ def critic_loss(nets: DQNAlgorithm, batch: Batch, noise: Noise, config: DQNConfi
 @register("dqn", regimes=("online",), action_kinds=("discrete",))
 class DQNAlgorithm(Algorithm[DQNConfig]):
     losses = {"critic": critic_loss}
-    repeatable = True
     gives_priorities = True
     replay = replay_options(learning_starts=100, train_frequency=4)
 
@@ -98,7 +97,7 @@ class DQNAlgorithm(Algorithm[DQNConfig]):
         self.actor = GreedyActor(self.critic)
 
     def update_step(self, batch: Batch) -> Terms:
-        terms = self.minimize("critic", batch, {})
+        terms = self.minimize("critic", batch)
         if batch.weights is not None:
             self.priorities = terms.pop("priorities")
         return terms

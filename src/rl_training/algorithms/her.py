@@ -26,7 +26,7 @@ from rl_training.config import option
 from rl_training.data.replay_config import replay_options
 from rl_training.data.transitions.batch import Batch
 from rl_training.models import MLPTD3Model
-from rl_training.models.networks import NumpyFunction
+from rl_training.models.numpy_forward import NumpyFunction
 from rl_training.models.running_normalizer import RunningNormalizer
 from rl_training.spec import ProblemSpec
 
@@ -92,7 +92,7 @@ def critic_loss(nets: HERAlgorithm, batch: Batch, noise: Noise, config: HERConfi
         next_q = least_target_q(nets, batch, nets.target_actor(batch.next_obs))
         target_q = batch_target(batch, next_q, config.gamma)
     return her_critic_loss(
-        q_values=nets.critic(batch.obs_actions),
+        q_values=nets.critic(batch.obs, batch.actions),
         target_q=target_q,
         bounds=(-1 / (1 - config.gamma), 0.0) if config.clip_targets else None,
     )
@@ -100,14 +100,13 @@ def critic_loss(nets: HERAlgorithm, batch: Batch, noise: Noise, config: HERConfi
 
 def actor_loss(nets: HERAlgorithm, batch: Batch, noise: Noise, config: HERConfig) -> Terms:
     actions = nets.actor(batch.obs)
-    q_values = nets.critic.at_actions(batch.obs, actions, member=0)
+    q_values = nets.critic(batch.obs, actions, members=0)
     return her_actor_loss(q_values=q_values, actions=actions, action_l2=config.action_l2)
 
 
 @register("her", regimes=("online",))
 class HERAlgorithm(Algorithm[HERConfig]):
     losses = {"critic": critic_loss, "actor": actor_loss}
-    repeatable = True
     # a cycle of the paper's code: two episodes of 50 steps, then 40 updates
     replay = replay_options(
         her=True, learning_starts=1_000, train_frequency=100, gradient_updates_per_step=40

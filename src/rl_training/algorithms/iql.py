@@ -17,7 +17,7 @@ from rl_training.algorithms.base import ActorCriticConfig, Algorithm, Noise, Ter
 from rl_training.algorithms.registry import register
 from rl_training.algorithms.targets import batch_target, critic_terms, imitation_terms, logged_q
 from rl_training.config import option
-from rl_training.data.offline_to_online_config import bridge_options
+from rl_training.data.offline_to_online_config import offline_to_online_options
 from rl_training.data.replay_config import replay_options
 from rl_training.data.transitions.batch import Batch
 from rl_training.models import MLP, Init, MLPImitationModel
@@ -77,14 +77,18 @@ def least_target_q(nets: IQLAlgorithm, batch: Batch, noise: Noise, config: IQLCo
     return {"min_q": logged_q(nets.target_critic, batch).amin(0)}
 
 
-def value_loss(nets: IQLAlgorithm, batch: Batch, noise: Noise, config: IQLConfig) -> Terms:
+def value_loss(
+    nets: IQLAlgorithm, batch: Batch, noise: Noise, config: IQLConfig, shared: Terms
+) -> Terms:
     values = nets.value(batch.obs).squeeze(-1)
-    return iql_value_loss(min_q=noise["min_q"], values=values, expectile=config.expectile)
+    return iql_value_loss(min_q=shared["min_q"], values=values, expectile=config.expectile)
 
 
-def actor_loss(nets: IQLAlgorithm, batch: Batch, noise: Noise, config: IQLConfig) -> Terms:
+def actor_loss(
+    nets: IQLAlgorithm, batch: Batch, noise: Noise, config: IQLConfig, shared: Terms
+) -> Terms:
     with torch.no_grad():
-        advantages = noise["min_q"] - nets.value(batch.obs).squeeze(-1)
+        advantages = shared["min_q"] - nets.value(batch.obs).squeeze(-1)
     return iql_actor_loss(
         log_probs=nets.actor.log_prob(batch.obs, batch.actions),
         advantages=advantages,
@@ -103,9 +107,8 @@ def critic_loss(nets: IQLAlgorithm, batch: Batch, noise: Noise, config: IQLConfi
 @register("iql", regimes=("offline", "offline_to_online"), action_kinds=("continuous", "discrete"))
 class IQLAlgorithm(Algorithm[IQLConfig]):
     losses = {"value": value_loss, "actor": actor_loss, "critic": critic_loss}
-    repeatable = True
     replay = replay_options(learning_starts=0)
-    bridge = bridge_options(offline_batch_ratio=None)
+    offline_to_online = offline_to_online_options(offline_batch_ratio=None)
     normalizes_rewards = True
     schedules = {"actor": "cosine"}
 
@@ -117,10 +120,10 @@ class IQLAlgorithm(Algorithm[IQLConfig]):
         self.target_critic = target_of(self.critic)
 
     def update_step(self, batch: Batch) -> Terms:
-        known = self.evaluate(least_target_q, batch, {})
-        terms: Terms = {}
-        for name in self.losses:
-            terms |= self.minimize(name, batch, known)
+        shared = self.evaluate(least_target_q, batch)
+        terms = self.minimize("value", batch, shared=shared)
+        terms |= self.minimize("actor", batch, shared=shared)
+        terms |= self.minimize("critic", batch)
         self.track_targets(self.config.tau)
         return terms
 

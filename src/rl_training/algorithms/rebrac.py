@@ -68,7 +68,7 @@ def rebrac_actor_loss(
     q_values: Tensor,
     policy_actions: Tensor,
     actions: Tensor,
-    actor_bc_weight: float,
+    actor_bc_weight: float | Tensor,
     actor_q_weight: float = 1.0,
     normalize_q: bool = True,
 ) -> Terms:
@@ -96,15 +96,21 @@ def rebrac_loss(
     }
 
 
-def critic_loss(nets: ReBRACAlgorithm, batch: Batch, noise: Noise, config: ReBRACConfig) -> Terms:
+def critic_loss(
+    nets: ReBRACAlgorithm,
+    batch: Batch,
+    noise: Noise,
+    config: ReBRACConfig,
+    shared: Terms | None = None,
+) -> Terms:
     with torch.no_grad():
         policy_actions = smoothed_next_actions(nets, batch, noise, config)
         next_q = least_target_q(nets, batch, policy_actions)
         penalty = torch.zeros_like(next_q)
-        if config.critic_bc_weight > 0 and nets.online_progress is None:
+        if config.critic_bc_weight > 0 and shared is None:  # offline
             penalty = squared_distance(policy_actions, require_next_actions(batch))
         target_q = batch_target(batch, next_q - config.critic_bc_weight * penalty, config.gamma)
-    terms = rebrac_critic_loss(q_values=nets.critic(batch.obs_actions), target_q=target_q)
+    terms = rebrac_critic_loss(q_values=nets.critic(batch.obs, batch.actions), target_q=target_q)
     return {**terms, "next_bc_loss": ((1 - batch.terminations) * penalty).mean()}
 
 
@@ -118,14 +124,20 @@ def require_next_actions(batch: Batch) -> Tensor:
     return batch.next_actions
 
 
-def actor_loss(nets: ReBRACAlgorithm, batch: Batch, noise: Noise, config: ReBRACConfig) -> Terms:
+def actor_loss(
+    nets: ReBRACAlgorithm,
+    batch: Batch,
+    noise: Noise,
+    config: ReBRACConfig,
+    shared: Terms | None = None,
+) -> Terms:
     policy_actions = nets.actor(batch.obs)
-    kept = 1.0 if nets.online_progress is None else max(0.5, 1 - nets.online_progress)
+    bc_weight = config.actor_bc_weight if shared is None else shared["actor_bc_weight"]
     return rebrac_actor_loss(
-        q_values=nets.critic.at_actions(batch.obs, policy_actions).amin(0),
+        q_values=nets.critic(batch.obs, policy_actions).amin(0),
         policy_actions=policy_actions,
         actions=batch.actions,
-        actor_bc_weight=kept * config.actor_bc_weight,
+        actor_bc_weight=bc_weight,
         actor_q_weight=config.actor_q_weight,
         normalize_q=config.normalize_q,
     )
@@ -134,10 +146,8 @@ def actor_loss(nets: ReBRACAlgorithm, batch: Batch, noise: Noise, config: ReBRAC
 @register("rebrac", regimes=("offline", "offline_to_online"))
 class ReBRACAlgorithm(Algorithm[ReBRACConfig]):
     losses = {"critic": critic_loss, "actor": actor_loss}
-    repeatable = True
-    follows_progress = True
     replay = replay_options(learning_starts=0)
-    update_step, explore = delayed_update_step, explore_with_noise
+    explore = explore_with_noise
 
     @classmethod
     def needs_next_actions(cls, config: Any) -> bool:
@@ -156,6 +166,13 @@ class ReBRACAlgorithm(Algorithm[ReBRACConfig]):
             init=Init(hidden_bias=0.1, last_bound=3e-3),
         )
         self.target_actor, self.target_critic = target_of(self.actor), target_of(self.critic)
+
+    def update_step(self, batch: Batch) -> Terms:
+        if self.online_progress is None:
+            return delayed_update_step(self, batch)
+        weight = max(0.5, 1 - self.online_progress) * self.config.actor_bc_weight
+        shared = {"actor_bc_weight": torch.tensor(weight, device=self.device)}
+        return delayed_update_step(self, batch, shared)
 
 
 ReBRAC = ReBRACAlgorithm

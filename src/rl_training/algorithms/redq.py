@@ -83,22 +83,23 @@ def redq_loss(
 def critic_loss(nets: REDQAlgorithm, batch: Batch, noise: Noise, config: REDQConfig) -> Terms:
     with torch.no_grad():
         actions, log_probs = nets.actor.draw(batch.next_obs, noise["next"])
-        inputs = torch.cat([batch.next_obs, actions], -1)
-        next_q = nets.target_critic.chosen(noise["subset"], inputs).amin(0)
+        next_q = nets.target_critic(batch.next_obs, actions, noise["subset"]).amin(0)
         target_q = batch_target(batch, next_q - nets.temperature() * log_probs, config.gamma)
-    return redq_critic_loss(q_values=nets.critic(batch.obs_actions), target_q=target_q)
+    return redq_critic_loss(q_values=nets.critic(batch.obs, batch.actions), target_q=target_q)
 
 
 def actor_loss(nets: REDQAlgorithm, batch: Batch, noise: Noise, config: REDQConfig) -> Terms:
     actions, log_probs = nets.actor.draw(batch.obs, noise["policy"])
-    q_values = nets.critic.at_actions(batch.obs, actions)
+    q_values = nets.critic(batch.obs, actions)
     return redq_actor_loss(q_values=q_values, log_probs=log_probs, alpha=nets.temperature())
 
 
-def temperature_loss(nets: REDQAlgorithm, batch: Batch, noise: Noise, config: REDQConfig) -> Terms:
+def temperature_loss(
+    nets: REDQAlgorithm, batch: Batch, noise: Noise, config: REDQConfig, shared: Terms
+) -> Terms:
     return redq_temperature_loss(
         log_alpha=nets.temperature.log,
-        log_probs=noise["log_probs"],
+        log_probs=shared["log_probs"],
         target_entropy=wanted_entropy(nets),
     )
 
@@ -106,7 +107,6 @@ def temperature_loss(nets: REDQAlgorithm, batch: Batch, noise: Noise, config: RE
 @register("redq", regimes=("online",))
 class REDQAlgorithm(Algorithm[REDQConfig]):
     losses = {"critic": critic_loss, "actor": actor_loss, "temperature": temperature_loss}
-    repeatable = True
     joint_updates = True
     replay = replay_options(learning_starts=5_000, gradient_updates_per_step=20)
 

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 Regime = Literal["offline", "online", "offline_to_online"]
 ActionKind = Literal["continuous", "discrete"]
 ENTRY_POINT_GROUP = "rl_training.algorithms"
-_NOT_ALGORITHMS = {"base", "delayed", "registry", "soft", "stepping", "targets"}
+_NOT_ALGORITHMS = {
+    "acting", "base", "configs", "delayed", "registry", "soft", "state", "targets",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -80,25 +80,26 @@ def rlpd_loss(
 def critic_loss(nets: RLPDAlgorithm, batch: Batch, noise: Noise, config: RLPDConfig) -> Terms:
     with torch.no_grad():
         actions, log_probs = nets.actor.draw(batch.next_obs, noise["next"])
-        inputs = torch.cat([batch.next_obs, actions], -1)
-        values = nets.target_critic.chosen(noise["subset"], inputs).amin(0)
+        values = nets.target_critic(batch.next_obs, actions, noise["subset"]).amin(0)
         if config.backup_entropy:
             values = values - nets.temperature() * log_probs
         target_q = batch_target(batch, values, config.gamma)
-    return rlpd_critic_loss(q_values=nets.critic(batch.obs_actions), target_q=target_q)
+    return rlpd_critic_loss(q_values=nets.critic(batch.obs, batch.actions), target_q=target_q)
 
 
 def actor_loss(nets: RLPDAlgorithm, batch: Batch, noise: Noise, config: RLPDConfig) -> Terms:
     actions, log_probs = nets.actor.draw(batch.obs, noise["policy"])
-    q_values = nets.critic.at_actions(batch.obs, actions)
+    q_values = nets.critic(batch.obs, actions)
     return rlpd_actor_loss(q_values=q_values, log_probs=log_probs, alpha=nets.temperature())
 
 
-def temperature_loss(nets: RLPDAlgorithm, batch: Batch, noise: Noise, config: RLPDConfig) -> Terms:
+def temperature_loss(
+    nets: RLPDAlgorithm, batch: Batch, noise: Noise, config: RLPDConfig, shared: Terms
+) -> Terms:
     wanted = config.target_entropy
     return rlpd_temperature_loss(
         log_alpha=nets.temperature.log,
-        log_probs=noise["log_probs"],
+        log_probs=shared["log_probs"],
         target_entropy=-nets.spec.action_dim / 2 if wanted is None else wanted,
     )
 
@@ -106,7 +107,6 @@ def temperature_loss(nets: RLPDAlgorithm, batch: Batch, noise: Noise, config: RL
 @register("rlpd", regimes=("offline_to_online",))
 class RLPDAlgorithm(Algorithm[RLPDConfig]):
     losses = {"critic": critic_loss, "actor": actor_loss, "temperature": temperature_loss}
-    repeatable = True
     joint_updates = True
     replay = replay_options(learning_starts=5_000, gradient_updates_per_step=20)
 

@@ -89,7 +89,7 @@ def soft_values(nets: SACAlgorithm, obs: Tensor, noise: Noise) -> Tensor:
         values = nets.target_critic(obs).amin(0) - nets.temperature() * log_probs
         return (log_probs.exp() * values).sum(-1)
     actions, log_probs = nets.actor.draw(obs, noise["next"])
-    next_q = nets.target_critic(torch.cat([obs, actions], -1)).amin(0)
+    next_q = nets.target_critic(obs, actions).amin(0)
     return next_q - nets.temperature() * log_probs
 
 
@@ -111,14 +111,16 @@ def actor_loss(nets: SACAlgorithm, batch: Batch, noise: Noise, config: SACConfig
             probabilities=log_probs.exp(),
         )
     actions, log_probs = nets.actor.draw(batch.obs, noise["policy"])
-    q_values = nets.critic.at_actions(batch.obs, actions)
+    q_values = nets.critic(batch.obs, actions)
     return sac_actor_loss(q_values=q_values, log_probs=log_probs, alpha=nets.temperature())
 
 
-def temperature_loss(nets: SACAlgorithm, batch: Batch, noise: Noise, config: SACConfig) -> Terms:
+def temperature_loss(
+    nets: SACAlgorithm, batch: Batch, noise: Noise, config: SACConfig, shared: Terms
+) -> Terms:
     return sac_temperature_loss(
         log_alpha=nets.temperature.log,
-        log_probs=noise["log_probs"],
+        log_probs=shared["log_probs"],
         target_entropy=wanted_entropy(nets),
     )
 
@@ -126,7 +128,6 @@ def temperature_loss(nets: SACAlgorithm, batch: Batch, noise: Noise, config: SAC
 @register("sac", regimes=("online",), action_kinds=("continuous", "discrete"))
 class SACAlgorithm(Algorithm[SACConfig]):
     losses = {"critic": critic_loss, "actor": actor_loss, "temperature": temperature_loss}
-    repeatable = True
 
     def build(self, spec: ProblemSpec, config: SACConfig) -> None:
         sizes = config.hidden_sizes

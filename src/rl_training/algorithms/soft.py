@@ -55,7 +55,7 @@ def policy_step(algorithm: Algorithm[Any], batch: Batch, noise: Noise) -> Terms:
     """The actor, and the temperature by the entropy that the actor had."""
     terms = algorithm.minimize("actor", batch, noise)
     if "temperature" in algorithm.losses:
-        terms |= algorithm.minimize("temperature", batch, {"log_probs": -terms["entropy"]})
+        terms |= algorithm.minimize("temperature", batch, shared={"log_probs": -terms["entropy"]})
     return terms
 
 

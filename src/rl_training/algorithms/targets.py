@@ -73,14 +73,14 @@ def logged_q(critic: EnsembleMLP, batch: Batch) -> Tensor:
     """Every critic at the logged actions, (critics, batch); discrete ones know all choices."""
     if batch.actions.ndim == 1:
         return pick(critic(batch.obs), batch.actions)
-    return critic(batch.obs_actions)
+    return critic(batch.obs, batch.actions)
 
 
 def policy_values(actor: Any, critic: EnsembleMLP, obs: Tensor, noise: Tensor) -> Tensor:
     """The least critic at an action drawn with `noise`, or its expectation over choices: (batch,)."""
     if isinstance(actor, CategoricalActor):
         return (actor(obs).exp() * critic(obs).amin(0)).sum(-1)
-    return critic.at_actions(obs, actor.draw(obs, noise)).amin(0)
+    return critic(obs, actor.draw(obs, noise)).amin(0)
 
 
 def logged_and_own_q(

@@ -52,18 +52,17 @@ def critic_loss(nets: TD3Algorithm, batch: Batch, noise: Noise, config: TD3Confi
     with torch.no_grad():
         next_actions = smoothed_next_actions(nets, batch, noise, config)
         target_q = batch_target(batch, least_target_q(nets, batch, next_actions), config.gamma)
-    return td3_critic_loss(q_values=nets.critic(batch.obs_actions), target_q=target_q)
+    return td3_critic_loss(q_values=nets.critic(batch.obs, batch.actions), target_q=target_q)
 
 
 def actor_loss(nets: TD3Algorithm, batch: Batch, noise: Noise, config: TD3Config) -> Terms:
     actions = nets.actor(batch.obs)
-    return td3_actor_loss(q_values=nets.critic.at_actions(batch.obs, actions, member=0))
+    return td3_actor_loss(q_values=nets.critic(batch.obs, actions, members=0))
 
 
 @register("td3", regimes=("online",))
 class TD3Algorithm(Algorithm[TD3Config]):
     losses = {"critic": critic_loss, "actor": actor_loss}
-    repeatable = True
     replay = replay_options(learning_starts=25_000)
     update_step, explore = delayed_update_step, explore_with_noise
 

@@ -21,7 +21,7 @@ from rl_training.algorithms.delayed import (
 from rl_training.algorithms.registry import register
 from rl_training.algorithms.targets import batch_target, critic_terms
 from rl_training.config import option
-from rl_training.data.offline_to_online_config import bridge_options
+from rl_training.data.offline_to_online_config import offline_to_online_options
 from rl_training.data.replay_config import replay_options
 from rl_training.data.transitions.batch import Batch
 from rl_training.models import MLPTD3Model
@@ -78,13 +78,13 @@ def critic_loss(nets: TD3BCAlgorithm, batch: Batch, noise: Noise, config: TD3BCC
     with torch.no_grad():
         next_actions = smoothed_next_actions(nets, batch, noise, config)
         target_q = batch_target(batch, least_target_q(nets, batch, next_actions), config.gamma)
-    return td3_bc_critic_loss(q_values=nets.critic(batch.obs_actions), target_q=target_q)
+    return td3_bc_critic_loss(q_values=nets.critic(batch.obs, batch.actions), target_q=target_q)
 
 
 def actor_loss(nets: TD3BCAlgorithm, batch: Batch, noise: Noise, config: TD3BCConfig) -> Terms:
     policy_actions = nets.actor(batch.obs)
     return td3_bc_actor_loss(
-        q_values=nets.critic.at_actions(batch.obs, policy_actions, member=0),
+        q_values=nets.critic(batch.obs, policy_actions, members=0),
         policy_actions=policy_actions,
         actions=batch.actions,
         bc_alpha=config.bc_alpha,
@@ -94,9 +94,8 @@ def actor_loss(nets: TD3BCAlgorithm, batch: Batch, noise: Noise, config: TD3BCCo
 @register("td3_bc", regimes=("offline", "offline_to_online"))
 class TD3BCAlgorithm(Algorithm[TD3BCConfig]):
     losses = {"critic": critic_loss, "actor": actor_loss}
-    repeatable = True
     replay = replay_options(learning_starts=0)
-    bridge = bridge_options(offline_batch_ratio=None)
+    offline_to_online = offline_to_online_options(offline_batch_ratio=None)
     normalizes_observations = True
     update_step, explore = delayed_update_step, explore_with_noise
 

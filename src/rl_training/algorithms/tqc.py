@@ -100,27 +100,29 @@ def kept_quantiles(quantiles: Tensor, drop_per_net: int) -> Tensor:
 def critic_loss(nets: TQCAlgorithm, batch: Batch, noise: Noise, config: TQCConfig) -> Terms:
     with torch.no_grad():
         actions, log_probs = nets.actor.draw(batch.next_obs, noise["next"])
-        quantiles = nets.target_critic(torch.cat([batch.next_obs, actions], -1))
+        quantiles = nets.target_critic(batch.next_obs, actions)
         kept = kept_quantiles(quantiles, config.top_quantiles_to_drop_per_net)
         values = kept - (nets.temperature() * log_probs).unsqueeze(-1)
         gamma = config.gamma if batch.discounts is None else batch.discounts
         discounts = (gamma * (1 - batch.terminations)).unsqueeze(-1)
         target_quantiles = batch.rewards.unsqueeze(-1) + discounts * values
     return tqc_critic_loss(
-        quantiles=nets.critic(batch.obs_actions), target_quantiles=target_quantiles
+        quantiles=nets.critic(batch.obs, batch.actions), target_quantiles=target_quantiles
     )
 
 
 def actor_loss(nets: TQCAlgorithm, batch: Batch, noise: Noise, config: TQCConfig) -> Terms:
     actions, log_probs = nets.actor.draw(batch.obs, noise["policy"])
-    quantiles = nets.critic.at_actions(batch.obs, actions)
+    quantiles = nets.critic(batch.obs, actions)
     return tqc_actor_loss(quantiles=quantiles, log_probs=log_probs, alpha=nets.temperature())
 
 
-def temperature_loss(nets: TQCAlgorithm, batch: Batch, noise: Noise, config: TQCConfig) -> Terms:
+def temperature_loss(
+    nets: TQCAlgorithm, batch: Batch, noise: Noise, config: TQCConfig, shared: Terms
+) -> Terms:
     return tqc_temperature_loss(
         log_alpha=nets.temperature.log,
-        log_probs=noise["log_probs"],
+        log_probs=shared["log_probs"],
         target_entropy=wanted_entropy(nets),
     )
 
@@ -128,7 +130,6 @@ def temperature_loss(nets: TQCAlgorithm, batch: Batch, noise: Noise, config: TQC
 @register("tqc", regimes=("online",))
 class TQCAlgorithm(Algorithm[TQCConfig]):
     losses = {"critic": critic_loss, "actor": actor_loss, "temperature": temperature_loss}
-    repeatable = True
 
     def build(self, spec: ProblemSpec, config: TQCConfig) -> None:
         self.actor = SquashedGaussianActor(spec.obs_dim, spec.action_dim, config.hidden_sizes)

@@ -38,7 +38,7 @@ def resolve_config(name: str | Path, overrides: Mapping[str, Any] | None = None)
     groups = config.groups._asdict()
     options: dict[str, Any] = {}
     for title in group_classes(config.spec):
-        if config.regime != "offline" or title not in ("replay", "bridge"):
+        if config.regime != "offline" or title not in ("replay", "offline_to_online"):
             options |= groups[title].model_dump(mode="json")
     return {**config.as_dict(), "algo_kwargs": options}
 

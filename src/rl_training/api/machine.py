@@ -77,7 +77,7 @@ def default_jobs() -> int:
 
 
 def default_torch_threads() -> int:
-    from rl_training.runtime.controls import ControlsConfig
+    from rl_training.runtime.config.controls import ControlsConfig
 
     return ControlsConfig().torch_threads
 

@@ -29,10 +29,10 @@ from rl_training.data.transitions.argument_checks import (
     require_fraction,
 )
 from rl_training.data.transitions.batch import Batch
+from rl_training.data.transitions.batch_memory import BatchMemory, on_cpu
 from rl_training.data.transitions.episodes import Episodes, choose_best, choose_share, rows_of
 from rl_training.data.transitions.fields import DatasetFields
 from rl_training.data.transitions.returns import returns_to_go
-from rl_training.data.transitions.spare_batches import SpareBatches, on_cpu
 from rl_training.data.transitions.view import Affine, RewardTransform, RowView
 
 
@@ -84,16 +84,18 @@ class TransitionDataset(DatasetFields):
         self,
         batch_size: int,
         *,
-        generator: torch.Generator | None,
+        generator: torch.Generator | None = None,
         device: torch.device | str | None = None,
-        spare: SpareBatches | None = None,
+        memory: BatchMemory | None = None,
     ) -> Batch:
-        """A batch drawn with replacement; the generator is on the CPU, as the data is.
+        """Draw a batch with replacement; the generator is on the CPU, as the data is.
 
-        It may be one of `spare`, which is used again when nobody holds it any more.
+        With `memory` the batch may lie there, and is then valid until the next one.
         """
-        if spare is not None and self._view.is_plain and on_cpu(device):
-            return spare.get(batch_size).fill(len(self), generator, self._view.write_rows)
+        if memory is not None and self._view.is_plain and on_cpu(device):
+            return memory.draw(
+                self._view.layout, batch_size, len(self), generator, self._view.write_rows
+            )
         return self._batch(self._view.draw(batch_size, generator), device)
 
     def gather(self, indices: Any, device: torch.device | str | None = None) -> Batch:

@@ -19,7 +19,7 @@ class RatioSchedule(Options):
     horizon: int | None = option(None, "environment steps until then; null = the run's total", ge=1)
 
 
-class BridgeConfig(Options):
+class OfflineToOnlineConfig(Options):
     """Shared by every algorithm that trains offline to online."""
 
     offline_pretrain_updates: int = option(
@@ -56,6 +56,6 @@ class BridgeConfig(Options):
         return RatioSchedule(**given) if isinstance(given, dict) else given
 
 
-def bridge_options(**defaults: Any) -> type[BridgeConfig]:
+def offline_to_online_options(**defaults: Any) -> type[OfflineToOnlineConfig]:
     """The same options with an algorithm's own defaults."""
-    return with_defaults(BridgeConfig, defaults)
+    return with_defaults(OfflineToOnlineConfig, defaults)

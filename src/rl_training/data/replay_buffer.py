@@ -19,7 +19,7 @@ from rl_training.config import CheckpointError, DatasetError
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.packing.layout import RowLayout
 from rl_training.data.transitions.batch import Batch
-from rl_training.data.transitions.spare_batches import SpareBatches, on_cpu
+from rl_training.data.transitions.batch_memory import BatchMemory, on_cpu
 
 Rows = NDArray[np.float32]
 
@@ -54,7 +54,6 @@ class ReplayBuffer:
         self._env_ids = torch.empty(capacity, dtype=torch.int32)
         self._latest = np.full(num_envs, -1)  # newest row of each running episode
         self._position = self._size = 0
-        self._spare = SpareBatches(self.layout)
         self._see_as_arrays()
 
     def _see_as_arrays(self) -> None:
@@ -169,12 +168,16 @@ class ReplayBuffer:
         self,
         batch_size: int,
         *,
-        generator: torch.Generator | None,
+        generator: torch.Generator | None = None,
         device: torch.device | str | None = None,
+        memory: BatchMemory | None = None,
     ) -> Batch:
-        """A batch drawn uniformly with replacement; the generator is on the CPU, as the rows are."""
-        if self.n_step == 1 and on_cpu(device):
-            return self._spare.get(batch_size).fill(self._size, generator, self._write_rows)
+        """Draw a batch uniformly with replacement; the generator is on the CPU, as the rows are.
+
+        With `memory` the batch may lie there, and is then valid until the next one.
+        """
+        if memory is not None and self.n_step == 1 and on_cpu(device):
+            return memory.draw(self.layout, batch_size, self._size, generator, self._write_rows)
         return self.gather(self.draw(batch_size, generator), device)
 
     def draw(self, count: int, generator: torch.Generator | None) -> Tensor:

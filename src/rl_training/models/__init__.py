@@ -4,7 +4,6 @@ from rl_training.models.actors import (
     Actor,
     CategoricalActor,
     DeterministicActor,
-    DuelingMLP,
     GaussianActor,
     GreedyActor,
     SquashedGaussianActor,
@@ -12,10 +11,12 @@ from rl_training.models.actors import (
 )
 from rl_training.models.critic_weighted import critic_weighted_sample, least_q
 from rl_training.models.distributions import gaussian_log_prob, squashed_gaussian_log_prob
+from rl_training.models.dueling import DuelingMLP
+from rl_training.models.init import Init
+from rl_training.models.mlp import MLP, EnsembleMLP, LearnedScale
 from rl_training.models.mlp_imitation import MLPImitationModel
 from rl_training.models.mlp_sac import MLPSACModel
 from rl_training.models.mlp_td3 import MLPTD3Model
-from rl_training.models.networks import MLP, EnsembleMLP, Init, LearnedScale
 
 __all__ = [
     "MLP",

@@ -1,8 +1,12 @@
-"""Policies: deterministic, Gaussian, squashed Gaussian over [-1, 1], and categorical."""
+"""Policies: deterministic, Gaussian, squashed Gaussian over [-1, 1], categorical, and greedy.
+
+Each acts on tensors (`mode`, `sample`) and on NumPy arrays: `mode_numpy` and `sample_numpy` read the
+weights as they are, `as_numpy` copies them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,14 +21,14 @@ from rl_training.models.distributions import (
     gaussian_log_prob,
     squashed_gaussian_log_prob,
 )
-from rl_training.models.networks import DEFAULT_INIT, MLP, Init, NumpyFunction
-from rl_training.models.numpy_forward import live
-
-Array = NDArray[np.float32]
+from rl_training.models.dueling import DuelingMLP
+from rl_training.models.init import DEFAULT_INIT, Init
+from rl_training.models.mlp import MLP
+from rl_training.models.numpy_forward import Array, NumpyFunction, NumpyMLP, live
 
 
 class Actor(Protocol):
-    """What acting needs of a policy network; `obs` is (batch, obs_dim)."""
+    """A policy network, as acting sees it; `obs` is (batch, obs_dim)."""
 
     def mode(self, obs: Tensor) -> Tensor: ...
 
@@ -35,7 +39,32 @@ def _normal(like: Tensor, generator: torch.Generator) -> Tensor:
     return torch.randn(like.shape, generator=generator, device=generator.device).to(like.device)
 
 
-class DeterministicActor(nn.Module):
+def _clip(x: Tensor, low: float, high: float) -> Tensor:
+    """Clip as `clamp` does, whose gradient takes four operations instead of one."""
+    return F.hardtanh(x, low, high)
+
+
+class NetworkActor(nn.Module):
+    """Base of policies that are one perceptron and a function of its outputs."""
+
+    net: MLP
+
+    def mode_of(self, outputs: Array) -> NDArray[Any]:
+        """Most likely actions for the network's outputs, as arrays."""
+        raise NotImplementedError
+
+    def mode_numpy(self, obs: Array) -> NDArray[Any]:
+        return self.mode_of(live(self.net)(obs))
+
+    def as_numpy(self) -> NumpyFunction:
+        return _composed(NumpyMLP(self.net, copies=True), self.mode_of)
+
+
+def _composed(first: NumpyFunction, second: NumpyFunction) -> NumpyFunction:
+    return lambda obs: second(first(obs))
+
+
+class DeterministicActor(NetworkActor):
     """tanh(MLP(obs)): the actor of TD3 and its descendants."""
 
     def __init__(
@@ -55,18 +84,15 @@ class DeterministicActor(nn.Module):
         return self(obs)
 
     def sample(self, obs: Tensor, generator: torch.Generator) -> Tensor:
-        """The mode: a deterministic policy has nothing to draw."""
+        """Return the mode: a deterministic policy has nothing to draw."""
         del generator
         return self(obs)
 
-    def mode_numpy(self, obs: Array) -> Array:
-        return np.tanh(live(self.net)(obs))
-
-    def as_numpy(self) -> NumpyFunction:
-        return _tanh_of(self.net)
+    def mode_of(self, outputs: Array) -> NDArray[Any]:
+        return np.tanh(outputs, out=outputs)
 
 
-class GaussianActor(nn.Module):
+class GaussianActor(NetworkActor):
     """N(tanh(MLP(obs)), σ²), not squashed: a logged action at the bounds has a finite log-density.
 
     σ is one learned number per dimension, or with `state_dependent_std` a second head. log σ is
@@ -104,7 +130,7 @@ class GaussianActor(nn.Module):
         low, high = self.log_std_bounds
         if self.sigmoid_std:
             return low + (high - low) * torch.sigmoid(log_std)
-        return _clipped(log_std, low, high)
+        return _clip(log_std, low, high)
 
     def log_prob(self, obs: Tensor, actions: Tensor) -> Tensor:
         mean, log_std = self(obs)
@@ -119,22 +145,24 @@ class GaussianActor(nn.Module):
         return self(obs)[0]
 
     def sample(self, obs: Tensor, generator: torch.Generator) -> Tensor:
-        """A draw, clipped to the action range."""
+        """Draw actions, clipped to the action range."""
         mean, log_std = self(obs)
         return (mean + log_std.exp() * _normal(mean, generator)).clamp(-1, 1)
 
     def sample_numpy(self, obs: Array, rng: np.random.Generator) -> Array:
-        out = live(self.net)(obs)
-        raw = out[:, self.action_dim :] if self.log_std is None else self.log_std.detach().numpy()
-        std = self._bounded(torch.from_numpy(raw)).exp().numpy()
-        mean = np.tanh(out[:, : self.action_dim])
+        outputs = live(self.net)(obs)
+        raw = self.log_std
+        log_std = outputs[:, self.action_dim :] if raw is None else raw.detach().numpy()
+        std = self._bounded(torch.from_numpy(log_std)).exp().numpy()
+        mean = np.tanh(outputs[:, : self.action_dim])
         return np.clip(mean + std * rng.standard_normal(mean.shape, np.float32), -1, 1)
 
-    def as_numpy(self) -> NumpyFunction:
-        return _tanh_of(self.net, self.action_dim)
+    def mode_of(self, outputs: Array) -> NDArray[Any]:
+        mean = outputs[..., : self.action_dim]
+        return np.tanh(mean, out=mean)
 
 
-class SquashedGaussianActor(nn.Module):
+class SquashedGaussianActor(NetworkActor):
     """tanh(N(μ(obs), σ(obs)²)): the actor of SAC and of CQL."""
 
     def __init__(
@@ -153,7 +181,7 @@ class SquashedGaussianActor(nn.Module):
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log standard deviation before the tanh, both (batch, action_dim)."""
         mean, log_std = self.net(obs).split(self.action_dim, -1)
-        return mean, _clipped(log_std, *self.log_std_bounds)
+        return mean, _clip(log_std, *self.log_std_bounds)
 
     def draw(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Reparameterised actions and their log-densities for `noise` (..., batch, action_dim)."""
@@ -174,17 +202,18 @@ class SquashedGaussianActor(nn.Module):
         return torch.tanh(mean + log_std.exp() * _normal(mean, generator))
 
     def sample_numpy(self, obs: Array, rng: np.random.Generator) -> Array:
-        out = live(self.net)(obs)
+        outputs = live(self.net)(obs)
         low, high = self.log_std_bounds
-        std = np.exp(np.minimum(np.maximum(out[:, self.action_dim :], low), high))
+        std = np.exp(np.minimum(np.maximum(outputs[:, self.action_dim :], low), high))
         std *= rng.standard_normal(std.shape, np.float32)
-        return np.tanh(out[:, : self.action_dim] + std)
+        return np.tanh(outputs[:, : self.action_dim] + std)
 
-    def as_numpy(self) -> NumpyFunction:
-        return _tanh_of(self.net, self.action_dim)
+    def mode_of(self, outputs: Array) -> NDArray[Any]:
+        mean = outputs[..., : self.action_dim]
+        return np.tanh(mean, out=mean)
 
 
-class CategoricalActor(nn.Module):
+class CategoricalActor(NetworkActor):
     """A choice among `num_actions`, numbered from 0."""
 
     def __init__(
@@ -215,49 +244,8 @@ class CategoricalActor(nn.Module):
         # the largest of logits with Gumbel noise is a draw from their softmax
         return np.asarray((logits + rng.gumbel(size=logits.shape)).argmax(-1))
 
-    def as_numpy(self) -> NumpyFunction:
-        forward = self.net.as_numpy()
-
-        def act(obs: NDArray[np.float32]) -> NDArray[Any]:
-            return np.asarray(forward(obs).argmax(-1))
-
-        return act
-
-
-class DuelingMLP(nn.Module):
-    """Q(s, a) = V(s) + A(s, a) - mean_a A(s, a): two streams over shared layers. Wang et al. 2016."""
-
-    def __init__(self, obs_dim: int, hidden_sizes: Sequence[int], num_actions: int) -> None:
-        super().__init__()
-        *shared, width = hidden_sizes
-        self.trunk = MLP(obs_dim, shared[:-1], shared[-1]) if shared else None
-        inputs = shared[-1] if shared else obs_dim
-        self.value = MLP(inputs, (width,), 1)
-        self.advantage = MLP(inputs, (width,), num_actions)
-
-    def forward(self, obs: Tensor) -> Tensor:
-        """Values of every choice, (batch, num_actions)."""
-        features = obs if self.trunk is None else self.trunk(obs).relu()
-        advantages = self.advantage(features)
-        return self.value(features) + advantages - advantages.mean(-1, keepdim=True)
-
-    def values_numpy(self, obs: Array) -> Array:
-        features = obs
-        if self.trunk is not None:
-            features = np.maximum(live(self.trunk)(obs), np.float32(0))
-        advantages = live(self.advantage)(features)
-        return live(self.value)(features) + advantages - advantages.mean(-1, keepdims=True)
-
-    def as_numpy(self) -> NumpyFunction:
-        trunk = None if self.trunk is None else self.trunk.as_numpy()
-        value, advantage = self.value.as_numpy(), self.advantage.as_numpy()
-
-        def forward(obs: Array) -> Array:
-            features = obs if trunk is None else np.maximum(trunk(obs), np.float32(0))
-            advantages = advantage(features)
-            return value(features) + advantages - advantages.mean(-1, keepdims=True)
-
-        return forward
+    def mode_of(self, outputs: Array) -> NDArray[Any]:
+        return np.asarray(outputs.argmax(-1))
 
 
 class GreedyActor:
@@ -270,27 +258,20 @@ class GreedyActor:
         return self.critic(obs).argmax(-1)
 
     def sample(self, obs: Tensor, generator: torch.Generator) -> Tensor:
-        """The mode: a greedy policy has nothing to draw."""
+        """Return the mode: a greedy policy has nothing to draw."""
         del generator
         return self.mode(obs)
 
     def mode_numpy(self, obs: Array) -> NDArray[Any]:
-        critic = self.critic
-        values = live(critic)(obs) if isinstance(critic, MLP) else critic.values_numpy(obs)
-        return np.asarray(values.argmax(-1))
+        return np.asarray(self._values(live)(obs).argmax(-1))
 
     def as_numpy(self) -> NumpyFunction:
-        forward = self.critic.as_numpy()
+        values = self._values(lambda net: NumpyMLP(net, copies=True))
+        return _composed(values, lambda q: np.asarray(q.argmax(-1)))
 
-        def act(obs: NDArray[np.float32]) -> NDArray[Any]:
-            return np.asarray(forward(obs).argmax(-1))
-
-        return act
-
-
-def _clipped(x: Tensor, low: float, high: float) -> Tensor:
-    """As `clamp`, whose gradient takes four operations instead of one."""
-    return F.hardtanh(x, low, high)
+    def _values(self, forward: Callable[[MLP], NumpyMLP]) -> NumpyFunction:
+        critic = self.critic
+        return forward(critic) if isinstance(critic, MLP) else critic.as_numpy(forward)
 
 
 def pick(values: Tensor, actions: Tensor) -> Tensor:
@@ -300,16 +281,6 @@ def pick(values: Tensor, actions: Tensor) -> Tensor:
 
 
 def choose(probabilities: Tensor, generator: torch.Generator) -> Tensor:
-    """A draw from each row, (batch,)."""
+    """Draw a choice from each row, (batch,)."""
     chosen = torch.multinomial(probabilities.to(generator.device), 1, generator=generator)
     return chosen.squeeze(-1).to(probabilities.device)
-
-
-def _tanh_of(net: MLP, width: int | None = None) -> NumpyFunction:
-    forward = net.as_numpy()
-
-    def act(obs: NDArray[np.float32]) -> NDArray[np.float32]:
-        x = forward(obs)[..., :width]
-        return np.tanh(x, out=x)
-
-    return act

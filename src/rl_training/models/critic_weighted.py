@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from rl_training.models.actors import CategoricalActor, choose
-from rl_training.models.networks import EnsembleMLP
+from rl_training.models.mlp import EnsembleMLP
 
 
 def least_q(critic: EnsembleMLP, obs: Tensor, actions: Tensor) -> Tensor:
     """The least critic's values (batch, samples) of actions (samples, batch, action_dim)."""
-    return critic.at_actions(obs, actions).amin(0).T
+    return critic(obs, actions).amin(0).T
 
 
 def critic_weighted_sample(

@@ -8,7 +8,8 @@ from typing import Any
 from torch import nn
 
 from rl_training.models.actors import CategoricalActor, GaussianActor
-from rl_training.models.networks import DEFAULT_INIT, EnsembleMLP, Init
+from rl_training.models.init import DEFAULT_INIT, Init
+from rl_training.models.mlp import EnsembleMLP
 from rl_training.spec import ProblemSpec
 
 

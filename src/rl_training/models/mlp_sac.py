@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from rl_training.models.actors import SquashedGaussianActor
-from rl_training.models.networks import EnsembleMLP
+from rl_training.models.mlp import EnsembleMLP
 
 
 class MLPSACModel(nn.Module):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from rl_training.models.actors import DeterministicActor
-from rl_training.models.networks import EnsembleMLP
+from rl_training.models.mlp import EnsembleMLP
 
 
 class MLPTD3Model(nn.Module):

@@ -1,37 +1,47 @@
-"""A network on arrays that share its weights' memory: always up to date, at no cost per update."""
+"""Perceptrons on NumPy arrays: a tenth of PyTorch's overhead for one observation."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
-from rl_training.models.networks import MLP
+from rl_training.models.mlp import MLP
 
+Array = NDArray[np.float32]
+NumpyFunction = Callable[[Array], NDArray[Any]]
 _ZERO = np.zeros((), np.float32)  # an int would be converted at every call
 
 
-class LiveMLP:
-    """What collecting acts with: an `MLP` in CPU memory, read as it is at each call."""
+class NumpyMLP:
+    """An `MLP` on arrays (in,) or (batch, in).
 
-    def __init__(self, net: MLP) -> None:
+    Views of the weights are always up to date, at no cost per update. Copies, in PyTorch's aligned
+    memory and with rows in order, give the same bits in every process.
+    """
+
+    def __init__(self, net: MLP, *, copies: bool) -> None:
+        self._by_vector = not copies
+        layers = [layer for layer in net.layers if isinstance(layer, nn.Linear)]
         *self._hidden, self._last = [
-            (layer.weight.detach().numpy().T, layer.bias.detach().numpy())
-            for layer in net.layers
-            if isinstance(layer, nn.Linear)
+            (_copied(layer.weight.t()), _copied(layer.bias))
+            if copies
+            else (layer.weight.detach().numpy().T, layer.bias.detach().numpy())
+            for layer in layers
         ]
 
-    def __call__(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Outputs (batch, out) of inputs (batch, in)."""
-        if len(x) == 1:  # a matrix times a vector costs less than times a matrix of one row
+    def __call__(self, x: Array) -> Array:
+        if self._by_vector and len(x) == 1:  # a vector costs less than a matrix of one row
             return self._forward(x[0])[None]
         return self._forward(x)
 
-    def _forward(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _forward(self, x: Array) -> Array:
         for weight, bias in self._hidden:
-            x = x.dot(weight)
+            x = x.dot(weight)  # at half the overhead of @
             x += bias
             np.maximum(x, _ZERO, out=x)
         weight, bias = self._last
@@ -40,13 +50,17 @@ class LiveMLP:
         return x
 
     def __deepcopy__(self, memo: Any) -> None:
-        """A copied network has weights of its own, and makes its own view of them."""
+        """Copy nothing: a copied network makes views of its own weights."""
         return
 
 
-def live(net: MLP) -> LiveMLP:
-    """The network's one view, made at the first call."""
-    view: Any = net.__dict__.get("_live")
-    if view is None:
-        view = net._live = LiveMLP(net)  # type: ignore[assignment]
-    return view
+def _copied(value: Tensor) -> Array:
+    return value.detach().cpu().clone(memory_format=torch.contiguous_format).numpy()
+
+
+def live(net: MLP) -> NumpyMLP:
+    """Return the network's views, made at the first call."""
+    views: Any = net.__dict__.get("_live")
+    if views is None:
+        views = net._live = NumpyMLP(net, copies=False)  # type: ignore[assignment]
+    return views

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rl_training.models.networks import NumpyFunction
+from rl_training.models.numpy_forward import NumpyFunction
 
 
 class RunningNormalizer(nn.Module):

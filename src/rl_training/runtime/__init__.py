@@ -1,6 +1,24 @@
-"""One loop for every algorithm and data regime, and what surrounds it.
+"""One training loop for every algorithm and data regime, and its surroundings.
 
 `train_<algo>(config, *, callbacks=(), dataset=None)` exists for every registered algorithm.
+
+Public faces:
+
+- `commands`: train, resume, evaluate and predict
+- `trainer`: the training loop; `callbacks` and `controls`: hooks into it
+- `collect`: new logs from a policy, or from the replay of a run
+
+From a configuration to a trained policy:
+
+- `config/`: `TrainConfig` and its validation
+- `prepare`: datasets checked against the problem, scaled and normalised
+- `policy`: normaliser, actor and action scaling as one function
+- `experience/`: batches and environment steps, by data regime
+- `assemble`: all parts of a run put together, new or from a checkpoint
+- `run`, `run_directory`: execution of a run, in its directory
+- `loop/`: state and callbacks of the training loop
+- `evaluation/`, `checkpoints/`: scores and saved states
+- `seeding`: named random streams
 """
 
 from __future__ import annotations
@@ -12,15 +30,16 @@ from typing import Any
 from rl_training.algorithms.registry import list_algorithm_specs
 from rl_training.config import ConfigError, Problem
 from rl_training.data.offline_dataset import TransitionDataset
-from rl_training.runtime.callbacks import Callback, CallbackList
-from rl_training.runtime.commands import evaluate_checkpoint, predict_checkpoint, resume, train
-from rl_training.runtime.config.train_config import TrainConfig
-from rl_training.runtime.controls import (
-    ControlsConfig,
+from rl_training.runtime.callbacks import (
+    Callback,
+    CallbackList,
     EarlyStoppingCallback,
     EarlyStoppingConfig,
-    build_control_callbacks,
 )
+from rl_training.runtime.commands import evaluate_checkpoint, predict_checkpoint, resume, train
+from rl_training.runtime.config.controls import ControlsConfig
+from rl_training.runtime.config.train_config import TrainConfig
+from rl_training.runtime.controls import build_control_callbacks
 from rl_training.runtime.prepare import build_offline_dataset
 from rl_training.runtime.trainer import TrainerState, TrainResult
 

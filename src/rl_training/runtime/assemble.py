@@ -1,4 +1,4 @@
-"""The only place that knows all parts: it puts a run together, new or resumed."""
+"""Assembly of a run from its parts, new or resumed, and of the policy of a checkpoint."""
 
 from __future__ import annotations
 
@@ -8,29 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from gymnasium.vector import AutoresetMode
 
 from rl_training.algorithms.base import Algorithm, TrainingState
 from rl_training.algorithms.registry import get_algorithm_spec
 from rl_training.config import CheckpointError, ConfigError, Problem
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.transitions.normalizer import ObservationNormalizer
-from rl_training.envs.factory import make_vector_env
-from rl_training.runs.layout import (
-    check_output_dir,
-)
-from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.checkpoints.format import (
-    Checkpoint,
-    find_checkpoint,
-    read_checkpoint,
-)
+from rl_training.engine import CapturedEngine, EagerEngine
+from rl_training.runs.layout import check_output_dir
+from rl_training.runtime.checkpoints.format import Checkpoint, find_checkpoint, read_checkpoint
 from rl_training.runtime.config.train_config import TrainConfig, without_removed_options
-from rl_training.runtime.experience.offline import Experience, Offline
-from rl_training.runtime.experience.offline_to_online import OfflineToOnline
-from rl_training.runtime.experience.online import Online, build_buffer
-from rl_training.runtime.experience.single_env_collector import collector_for
-from rl_training.runtime.goals import goal_reward
+from rl_training.runtime.experience.build import build_experience
+from rl_training.runtime.loop.callback import Callback
+from rl_training.runtime.loop.state import TrainerState
 from rl_training.runtime.policy import Policy
 from rl_training.runtime.prepare import (
     TrainingData,
@@ -40,8 +30,6 @@ from rl_training.runtime.prepare import (
 )
 from rl_training.runtime.run import Run
 from rl_training.runtime.seeding import stream_seed
-from rl_training.runtime.steppers import build_stepper
-from rl_training.runtime.trainer import TrainerState
 from rl_training.spec import ProblemSpec
 
 log = logging.getLogger("rl_training")
@@ -69,7 +57,7 @@ def build_algorithm(config: TrainConfig, spec: ProblemSpec) -> Algorithm[Any]:
 
 
 def load_policy(checkpoint: Checkpoint, config: TrainConfig) -> Policy:
-    """The policy of a checkpoint, without data or environment, on any machine."""
+    """Load the policy of a checkpoint, without data or environment, on any machine."""
     spec = ProblemSpec.from_dict(checkpoint.manifest["spec"])
     policy = build_policy(config.replace(device="cpu"), spec, _saved_normalizer(checkpoint))
     policy.algorithm.load_networks(checkpoint.tensors)
@@ -80,7 +68,7 @@ def load_policy(checkpoint: Checkpoint, config: TrainConfig) -> Policy:
 def build_policy(
     config: TrainConfig, spec: ProblemSpec, normalizer: ObservationNormalizer | None
 ) -> Policy:
-    """A policy with its initial weights."""
+    """Build a policy with its initial weights."""
     seed = stream_seed(config.seed, "evaluation")
     return Policy(build_algorithm(config, spec), normalizer, seed=seed)
 
@@ -108,7 +96,7 @@ def new_run(
     callbacks: Iterable[Callback] = (),
     dataset: TransitionDataset | None = None,
 ) -> Run:
-    """Check everything that a run needs and build it; nothing is written yet."""
+    """Check everything that a run needs and build the run; nothing is written yet."""
     check_output_dir(config.output_dir)
     config = config.with_absolute_paths()
     _refuse_dataset(config, dataset)
@@ -119,9 +107,9 @@ def new_run(
             starts, config.total_timesteps,
         )  # fmt: skip
     if config.regime == "online":
-        return _put_together(config, prepare_online(config), callbacks)
+        return _assemble(config, prepare_online(config), callbacks)
     data = prepare(config, build_offline_dataset(config, dataset))
-    return _put_together(config, data, callbacks)
+    return _assemble(config, data, callbacks)
 
 
 def _refuse_dataset(config: TrainConfig, dataset: TransitionDataset | None) -> None:
@@ -136,7 +124,7 @@ def resumed_run(
     callbacks: Iterable[Callback] = (),
     dataset: TransitionDataset | None = None,
 ) -> Run:
-    """A run in exactly the state of a checkpoint."""
+    """Build a run in exactly the state of a checkpoint."""
     manifest = checkpoint.manifest
     spec = ProblemSpec.from_dict(manifest["spec"])
     _refuse_dataset(config, dataset)
@@ -155,7 +143,7 @@ def resumed_run(
             f"{checkpoint.path} was trained on other data than {data.source['source']} is now, "
             "so the run cannot go on as the same run"
         )
-    run = _put_together(config, data, callbacks)
+    run = _assemble(config, data, callbacks)
     run.checkpoint = checkpoint
     tensors = checkpoint.tensors
     try:
@@ -167,66 +155,21 @@ def resumed_run(
     except BaseException:
         run.experience.close()
         raise
-    for key, value in manifest["progress"].items():
-        setattr(run.state, key, value)
+    run.state.load_progress(manifest["progress"])
     run.state.spans.load(manifest.get("seconds", {}))
     run.state.phase = run.experience.phase
-    run.state.updates_due = run.experience.updates_due
+    run.state.mid_step = run.experience.updates_due > 0
     return run
 
 
-def _put_together(config: TrainConfig, data: TrainingData, callbacks: Iterable[Callback]) -> Run:
+def _assemble(config: TrainConfig, data: TrainingData, callbacks: Iterable[Callback]) -> Run:
     policy = build_policy(config, data.spec, data.normalizer)
     algorithm = policy.algorithm
-    algorithm.stepper = build_stepper(config.groups.controls.stepper)
-    experience = _experience(config, data, algorithm)
+    eager = config.groups.controls.stepper == "eager"
+    algorithm.engine = EagerEngine() if eager else CapturedEngine()
+    experience = build_experience(config, data, algorithm)
     state = TrainerState(algorithm, phase=experience.phase)
     return Run(config, data, algorithm, policy, experience, state, tuple(callbacks))
-
-
-def _experience(config: TrainConfig, data: TrainingData, algorithm: Algorithm[Any]) -> Experience:
-    data_seed = stream_seed(config.seed, "data")
-    if config.regime == "offline":
-        assert data.dataset is not None
-        batch_size = config.groups.algorithm.batch_size
-        return Offline(data.dataset.learning, batch_size, seed=data_seed, device=algorithm.device)
-    assert config.env_id is not None
-    replay = config.groups.replay
-    gamma = getattr(config.groups.algorithm, "gamma", 1.0)  # without one nothing bootstraps
-    buffer = build_buffer(
-        replay,
-        data.spec,
-        num_envs=config.num_envs,
-        gamma=gamma,
-        compute_reward=goal_reward(config, data.spec),
-    )
-    envs = make_vector_env(
-        config.env_id,
-        config.num_envs,
-        config.env_kwargs,
-        asynchronous=replay.vector_env == "async",
-        autoreset_mode=AutoresetMode.SAME_STEP,
-        episode_seed=stream_seed(config.seed, "environment"),
-        copy=False,
-        goals=replay.her,
-    )
-    collector = collector_for(envs, data.spec, buffer, config.env_id)
-    common: dict[str, Any] = {
-        "total_steps": config.total_timesteps,
-        "data_seed": data_seed,
-        "exploration_seed": stream_seed(config.seed, "exploration"),
-    }
-    if data.dataset is None:
-        return Online(collector, algorithm, replay, **common)
-    return OfflineToOnline(
-        collector,
-        algorithm,
-        replay,
-        dataset=data.dataset.learning,
-        bridge=config.groups.bridge,
-        normalizer=data.normalizer,
-        **common,
-    )
 
 
 def open_checkpoint(

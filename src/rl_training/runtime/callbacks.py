@@ -1,128 +1,23 @@
-"""Hooks into the training loop; a callback implements only what it needs."""
+"""Callbacks for users: the base class, and those that a run is steered by."""
 
-from __future__ import annotations
+from rl_training.runtime.config.controls import EarlyStoppingConfig
+from rl_training.runtime.loop.budget import BudgetCallback
+from rl_training.runtime.loop.callback import Callback, CallbackList, Interval
+from rl_training.runtime.loop.early_stopping import EarlyStoppingCallback
+from rl_training.runtime.loop.interrupt import InterruptCallback
+from rl_training.runtime.loop.logging import LoggingCallback
+from rl_training.runtime.loop.progress import ProgressCallback
+from rl_training.runtime.loop.schedule import ScheduleCallback
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from rl_training.algorithms.base import Terms
-    from rl_training.runtime.trainer import TrainerState
-
-HOOKS = (
-    "on_train_start",
-    "on_collect_end",
-    "on_update_end",
-    "on_log",
-    "on_eval_end",
-    "on_train_end",
-)
-
-
-class Callback:
-    """Base of every callback. What must survive a resume goes through `state_dict`."""
-
-    def on_train_start(self, state: TrainerState) -> None:
-        """Before the first tick, also after a resume."""
-
-    def on_collect_end(self, state: TrainerState, env_steps: int) -> None:
-        """After environment steps were collected."""
-
-    def on_update_end(self, state: TrainerState, terms: Terms) -> None:
-        """After a gradient update; `terms` are detached tensors, reading one waits for it."""
-
-    def on_log(self, state: TrainerState, metrics: Mapping[str, float]) -> None:
-        """After a row of metrics was written: averaged losses, or the scores of an evaluation."""
-
-    def on_eval_end(self, state: TrainerState, metrics: Mapping[str, float]) -> None:
-        """After an evaluation."""
-
-    def on_train_end(self, state: TrainerState) -> None:
-        """After the last tick, whatever ended the run."""
-
-    def close(self) -> None:
-        """Last of all, also after an error: release what is open."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """JSON-able values."""
-        return {}
-
-    def load_state_dict(self, values: dict[str, Any]) -> None:
-        """Take back what `state_dict` gave."""
-
-
-class CallbackList(Callback):
-    """Calls its callbacks in order, skipping those that do not implement a hook."""
-
-    def __init__(self, callbacks: Iterable[Callback] = ()) -> None:
-        self.callbacks = list(callbacks)
-        self._by_hook = {
-            hook: [
-                getattr(callback, hook)
-                for callback in self.callbacks
-                if getattr(type(callback), hook) is not getattr(Callback, hook)
-            ]
-            for hook in HOOKS
-        }
-
-    def on_train_start(self, state: TrainerState) -> None:
-        for hook in self._by_hook["on_train_start"]:
-            hook(state)
-
-    def on_collect_end(self, state: TrainerState, env_steps: int) -> None:
-        for hook in self._by_hook["on_collect_end"]:
-            hook(state, env_steps)
-
-    def on_update_end(self, state: TrainerState, terms: Terms) -> None:
-        for hook in self._by_hook["on_update_end"]:
-            hook(state, terms)
-
-    def on_log(self, state: TrainerState, metrics: Mapping[str, float]) -> None:
-        for hook in self._by_hook["on_log"]:
-            hook(state, metrics)
-
-    def on_eval_end(self, state: TrainerState, metrics: Mapping[str, float]) -> None:
-        for hook in self._by_hook["on_eval_end"]:
-            hook(state, metrics)
-
-    def on_train_end(self, state: TrainerState) -> None:
-        for hook in self._by_hook["on_train_end"]:
-            hook(state)
-
-    def close(self) -> None:
-        for callback in self.callbacks:
-            callback.close()
-
-    def state_dict(self) -> dict[str, Any]:
-        return {key: callback.state_dict() for key, callback in self._named()}
-
-    def load_state_dict(self, values: dict[str, Any]) -> None:
-        for key, callback in self._named():
-            if key in values:
-                callback.load_state_dict(values[key])
-
-    def _named(self) -> list[tuple[str, Callback]]:
-        names = [type(callback).__name__ for callback in self.callbacks]
-        return [
-            (f"{name}.{names[:position].count(name)}", callback)
-            for position, (name, callback) in enumerate(zip(names, self.callbacks, strict=True))
-        ]
-
-
-class Interval:
-    """Fires when a clock crosses a multiple of `every`, however far one tick moves it.
-
-    The updates that an environment step is owed belong to the step: it is over after them.
-    """
-
-    def __init__(self, every: int) -> None:
-        self.every = every
-        self.last = 0
-
-    def crossed(self, state: TrainerState) -> bool:
-        if state.updates_due:
-            return False
-        clock = state.global_step
-        fired = clock // self.every > self.last // self.every
-        self.last = clock
-        return fired
+__all__ = [
+    "BudgetCallback",
+    "Callback",
+    "CallbackList",
+    "EarlyStoppingCallback",
+    "EarlyStoppingConfig",
+    "InterruptCallback",
+    "Interval",
+    "LoggingCallback",
+    "ProgressCallback",
+    "ScheduleCallback",
+]

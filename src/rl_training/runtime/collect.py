@@ -1,4 +1,4 @@
-"""New logs from an environment and a policy."""
+"""Collection of logs: from a policy in an environment, or from the replay of an online run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rl_training.envs.goals import without_goals
 from rl_training.envs.rewards import RewardTransformConfig
 from rl_training.envs.spaces import ActionScaler, infer_env_spaces
 from rl_training.runtime.assemble import load_policy, open_checkpoint
-from rl_training.runtime.experience.online import build_buffer
+from rl_training.runtime.experience.build import build_buffer
 from rl_training.spec import ProblemSpec
 
 log = logging.getLogger("rl_training")
@@ -33,7 +33,7 @@ def collect_dataset(
     deterministic: bool = True,
     seed: int = 0,
 ) -> TransitionDataset:
-    """`steps` transitions of a checkpoint's policy, or of a uniformly random one, on raw rewards."""
+    """Collect `steps` transitions of a checkpoint's policy, or of a random one, on raw rewards."""
     if checkpoint is None:
         if env_id is None:
             raise ConfigError("collecting needs --env ID, --checkpoint PATH, or both")
@@ -50,13 +50,13 @@ def collect_dataset(
     if env_id is None:
         raise EnvError("the policy was trained without an environment; name one: --env ID")
     policy = load_policy(saved, config)
-    found = infer_env_spaces(env_id, config.env_kwargs)
-    if not found.fits(policy.spec):
-        raise EnvError(f"{env_id} ({found}) does not fit the policy ({policy.spec})")
-    if noise and found.action_kind == "discrete":
+    spaces = infer_env_spaces(env_id, config.env_kwargs)
+    if not spaces.fits(policy.spec):
+        raise EnvError(f"{env_id} ({spaces}) does not fit the policy ({policy.spec})")
+    if noise and spaces.action_kind == "discrete":
         raise ConfigError("--noise is for continuous actions; --stochastic samples discrete ones")
     rng = np.random.default_rng(seed)
-    low, high = np.array(found.action_low), np.array(found.action_high)
+    low, high = np.array(spaces.action_low), np.array(spaces.action_high)
 
     def act(obs: NDArray[Any]) -> NDArray[Any]:
         action = policy.predict(obs, deterministic=deterministic)
@@ -74,7 +74,7 @@ def collect_dataset(
 
 
 def replay_dataset(run: str | Path) -> TransitionDataset:
-    """What an online run has in its replay, as a log in the environment's units."""
+    """Return the replay of an online run as a log in the environment's units."""
     saved, config = open_checkpoint(run)
     prefix = "replay."
     tensors = {

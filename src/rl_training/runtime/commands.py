@@ -1,4 +1,4 @@
-"""What can be done with a configuration or a checkpoint: train, resume, evaluate, predict."""
+"""Commands on a configuration or a checkpoint: train, resume, evaluate, predict."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from rl_training.envs.spaces import infer_env_spaces
 from rl_training.runs.layout import METRICS, finished_step
 from rl_training.runs.reading import latest_metrics, read_rows
 from rl_training.runtime.assemble import load_policy, new_run, open_checkpoint, resumed_run
-from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoints.format import Checkpoint, read_step, step_directories
 from rl_training.runtime.config.train_config import TrainConfig
-from rl_training.runtime.controls import BudgetCallback
 from rl_training.runtime.evaluation.evaluator import Evaluation, Evaluator
+from rl_training.runtime.loop import stop_reasons
+from rl_training.runtime.loop.budget import Budget
+from rl_training.runtime.loop.callback import Callback
+from rl_training.runtime.loop.state import TrainerState, TrainResult
 from rl_training.runtime.policy import Policy
 from rl_training.runtime.run import Run
 from rl_training.runtime.seeding import episode_seeds
-from rl_training.runtime.trainer import TrainerState, TrainResult
 
 log = logging.getLogger("rl_training")
-BUDGET_REASONS = ("total_timesteps", "max_updates", "max_epochs")
-# what an offline run was steered by, and ends with it
+# options that steer the offline part only, so the online part does not inherit them
 OFFLINE_CONTROLS = (
     "regime", "max_updates", "max_epochs", "learning_rate_schedule", "warmup_steps", "early_stopping",
 )  # fmt: skip
@@ -82,7 +82,7 @@ def open_run(
     callbacks: Iterable[Callback] = (),
     dataset: TransitionDataset | None = None,
 ) -> Run | TrainResult:
-    """The run of a checkpoint, or its result if it has nothing left to do."""
+    """Build the run of a checkpoint, or return its result if nothing is left to do."""
     checkpoint, config = open_checkpoint(path)
     before = config.total_timesteps
     progress = checkpoint.manifest["progress"]
@@ -91,14 +91,14 @@ def open_run(
         # a larger total is a wish to go on: a smaller budget that has ended the run is lifted
         kwargs = {key: value for key, value in config.algo_kwargs.items() if key != reason}
         config = config.replace(total_timesteps=total_timesteps, algo_kwargs=kwargs)
-    if progress["should_stop"] and reason not in BUDGET_REASONS:
+    if progress["should_stop"] and stop_reasons.is_early(reason):
         if not ignore_stop and config.total_timesteps <= before:
             raise ConfigError(
                 f"{path} stopped at step {checkpoint.step} ({reason}); to go on, pass "
                 f"--ignore-stop, or --total-timesteps larger than {before}"
             )
-    elif _spent(config, progress) and _is_finished(checkpoint):
-        reason = reason or "total_timesteps"
+    elif _has_spent_budget(config, progress) and _is_finished(checkpoint):
+        reason = reason or stop_reasons.TOTAL_TIMESTEPS
         log.warning(
             "%s is complete at step %d (%s); pass a larger --total-timesteps to go on",
             path, checkpoint.step, reason,
@@ -106,7 +106,7 @@ def open_run(
         run_dir = checkpoint.run_dir or checkpoint.path
         return TrainResult(run_dir, checkpoint.path, _last_metrics(checkpoint), reason)
     run = resumed_run(checkpoint, config, callbacks=callbacks, dataset=dataset)
-    run.state.should_stop, run.state.stop_reason = False, None
+    run.state.clear_stop()
     return run
 
 
@@ -118,7 +118,7 @@ def open_online(
     callbacks: Iterable[Callback] = (),
     dataset: TransitionDataset | None = None,
 ) -> Run:
-    """A run that takes over what an offline run has learned, and collects from there on."""
+    """Build a run that fine-tunes the networks of an offline run online."""
     checkpoint, config = open_checkpoint(path)
     if total_timesteps is None:
         raise ConfigError("--online needs --total-timesteps: how many environment steps to take")
@@ -143,13 +143,13 @@ def open_online(
         env_id=env_id or config.env_id, total_timesteps=total_timesteps, algo_kwargs=kwargs
     )
     run = resumed_run(checkpoint, config, callbacks=callbacks, dataset=dataset)
-    run.state.should_stop, run.state.stop_reason = False, None
+    run.state.clear_stop()
     run.continues = False
     return run
 
 
 def _is_finished(checkpoint: Checkpoint) -> bool:
-    """Whether the end of the run, with its final evaluation, lies behind this checkpoint."""
+    """Tell whether the run came to its end, final evaluation included, after this checkpoint."""
     if checkpoint.run_dir is None:
         return True
     steps = step_directories(checkpoint.run_dir / "checkpoints")
@@ -157,12 +157,10 @@ def _is_finished(checkpoint: Checkpoint) -> bool:
     return not is_last or finished_step(checkpoint.run_dir) == checkpoint.step
 
 
-def _spent(config: TrainConfig, progress: dict[str, Any]) -> bool:
-    state = TrainerState(None)
-    for key in ("global_step", "update_count", "epoch"):
-        setattr(state, key, progress[key])
-    BudgetCallback(config.budget, config.groups.controls).on_train_start(state)
-    return state.should_stop
+def _has_spent_budget(config: TrainConfig, progress: dict[str, Any]) -> bool:
+    state = TrainerState(algorithm=None)
+    state.load_progress(progress)
+    return Budget.of(config.groups.controls, config.budget).spent(state) is not None
 
 
 def _last_metrics(checkpoint: Checkpoint) -> dict[str, float]:
@@ -181,7 +179,7 @@ def evaluate_policy(
     deterministic: bool = True,
     video_dir: Path | None = None,
 ) -> Evaluation:
-    """Whole episodes on the raw reward; none of the initial states that training looked at."""
+    """Score whole episodes on the raw reward, from initial states that training never evaluated."""
     if num_episodes < 1:
         raise ConfigError(f"the number of episodes must be >= 1, got {num_episodes}")
     env_id = env_id or config.env_id
@@ -189,9 +187,9 @@ def evaluate_policy(
         raise EnvError("the policy was trained without an environment; name one: --env ID")
     # the options of one environment mean nothing to another
     env_kwargs = config.env_kwargs if env_id == config.env_id else {}
-    found = infer_env_spaces(env_id, env_kwargs)
-    if not found.fits(policy.spec):
-        raise EnvError(f"{env_id} ({found}) does not fit the policy ({policy.spec})")
+    spaces = infer_env_spaces(env_id, env_kwargs)
+    if not spaces.fits(policy.spec):
+        raise EnvError(f"{env_id} ({spaces}) does not fit the policy ({policy.spec})")
     evaluator = Evaluator(policy, env_id, env_kwargs, video_dir=video_dir)
     try:
         seeds = episode_seeds(config.seed if seed is None else seed, "scoring", num_episodes)
@@ -203,7 +201,7 @@ def evaluate_policy(
 def evaluate_checkpoint(
     path: str | Path, *, num_episodes: int = 10, **options: Any
 ) -> dict[str, float]:
-    """Metrics of a checkpoint's policy; `options` are those of `evaluate_policy`."""
+    """Return the scores of a checkpoint's policy; `options` are those of `evaluate_policy`."""
     checkpoint, config = open_checkpoint(path, policy_only=True)
     policy = load_policy(checkpoint, config)
     return evaluate_policy(policy, config, num_episodes=num_episodes, **options).metrics()
@@ -212,6 +210,6 @@ def evaluate_checkpoint(
 def predict_checkpoint(
     path: str | Path, obs: ArrayLike | Mapping[str, Any], *, deterministic: bool = True
 ) -> NDArray[Any]:
-    """Actions of a checkpoint's policy; to predict often, keep the managed class in memory."""
+    """Return actions of a checkpoint's policy; to predict often, keep the managed class in memory."""
     checkpoint, config = open_checkpoint(path, policy_only=True)
     return load_policy(checkpoint, config).predict(obs, deterministic=deterministic)

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from rl_training.algorithms.base import Algorithm
 from rl_training.data.transitions.normalizer import ObservationNormalizer
 from rl_training.envs.spaces import ActionScaler
-from rl_training.models.networks import NumpyFunction
+from rl_training.models.numpy_forward import NumpyFunction
 from rl_training.spec import flat_goals
 
 

@@ -1,4 +1,4 @@
-"""From the `dataset` group of options to the transitions that a learner sees."""
+"""Preparation of training data: load, check against the problem, scale and normalise."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ log = logging.getLogger("rl_training")
 
 @dataclass(frozen=True)
 class PreparedDataset:
-    """A dataset before and after it was made ready to learn from."""
+    """Dataset before and after scaling and normalisation."""
 
     raw: TransitionDataset  # environment units, rewards transformed
     learning: TransitionDataset  # actions in [-1, 1], observations normalised
@@ -37,7 +37,7 @@ class PreparedDataset:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What there is to learn from, and what must travel with the policy."""
+    """Problem, data, and the statistics that must travel with the policy."""
 
     spec: ProblemSpec
     dataset: PreparedDataset | None = None  # none for a learner that collects all of its data
@@ -46,7 +46,7 @@ class TrainingData:
 
     @property
     def source(self) -> dict[str, str]:
-        """Which dataset it was, for a checkpoint."""
+        """Identify the dataset, for a checkpoint."""
         if self.dataset is None:
             return {}
         raw = self.dataset.raw
@@ -56,7 +56,7 @@ class TrainingData:
 def build_offline_dataset(
     config: TrainConfig, dataset: TransitionDataset | None = None
 ) -> TransitionDataset:
-    """Load what the configuration names, or take the caller's own, and apply `top_fraction`."""
+    """Load the configured dataset, or take the caller's, and apply `top_fraction`."""
     options = config.groups.dataset
     if dataset is None:
         if options.dataset_mix is not None:
@@ -76,11 +76,11 @@ def build_offline_dataset(
 
 def _load(config: TrainConfig, choice: DatasetChoice) -> TransitionDataset:
     if choice.dataset_kind is None:
-        place = ("algo_kwargs", "dataset_kind")
+        path = ("algo_kwargs", "dataset_kind")
         message = (
             "is required (builtin, npz, pt, hdf5, minari or random), or pass dataset= to learn"
         )
-        raise ConfigError([Problem(place, message)])
+        raise ConfigError([Problem(path, message)])
     keys = choice.chosen_keys()
     if choice.dataset_kind == "random":
         return _collect_random(config, keys)
@@ -115,7 +115,7 @@ def prepare(
 ) -> TrainingData:
     """Check data, problem and algorithm against each other; scale and normalise.
 
-    What a checkpoint carried (`spec`, `normalizer`, `reward_scale`) is used instead of measured.
+    Values of a checkpoint (`spec`, `normalizer`, `reward_scale`) are used instead of measured ones.
     """
     options = config.groups.dataset
     resumed = spec is not None
@@ -155,21 +155,21 @@ def prepare(
 
 
 def prepare_online(config: TrainConfig, spec: ProblemSpec | None = None) -> TrainingData:
-    """The problem as its environment states it, for a learner that collects all of its data."""
+    """Read the problem from its environment, for a learner that collects all of its data."""
     assert config.env_id is not None
-    found = infer_env_spaces(config.env_id, config.env_kwargs)
-    if spec is not None and not found.fits(spec):
-        raise EnvError(f"{config.env_id} ({found}) does not fit the policy ({spec})")
-    check_action_kind(config.spec, found, None, config.env_id)
-    return TrainingData(found if spec is None else spec)
+    spaces = infer_env_spaces(config.env_id, config.env_kwargs)
+    if spec is not None and not spaces.fits(spec):
+        raise EnvError(f"{config.env_id} ({spaces}) does not fit the policy ({spec})")
+    check_action_kind(config.spec, spaces, None, config.env_id)
+    return TrainingData(spaces if spec is None else spec)
 
 
-def _choice(given: bool | None, papers: bool) -> bool:
-    return papers if given is None else given
+def _choice(option: bool | None, default: bool) -> bool:
+    return default if option is None else option
 
 
 def spec_from_data(dataset: TransitionDataset, options: DatasetConfig) -> ProblemSpec:
-    """Without an environment the log itself says what the problem is."""
+    """Derive the problem from the log, for lack of an environment."""
     if dataset.discrete:
         log.info("no environment: %d actions, as many as the data has", dataset.num_actions)
         return ProblemSpec(dataset.obs_dim, "discrete", int(dataset.num_actions or 0))
@@ -194,7 +194,7 @@ def check_action_kind(
     dataset: TransitionDataset | None,
     env_id: str | None,
 ) -> None:
-    """Algorithm, environment and data must agree on what an action is."""
+    """Refuse algorithm, environment and data that disagree on what an action is."""
     kind, whose = "", ""
     if dataset is not None:
         kind, whose = dataset.action_kind, f"the actions of {dataset.source}"
@@ -213,14 +213,14 @@ def check_action_kind(
 
 
 def _check_widths(dataset: TransitionDataset, spec: ProblemSpec, env_id: str | None) -> None:
-    place = env_id or "the policy"
-    for what, found, wanted in (
+    other = env_id or "the policy"
+    for what, width, expected in (
         ("observations", dataset.obs_dim, spec.obs_dim),
         ("actions", dataset.action_width, spec.action_width),
     ):
-        if found != wanted:
+        if width != expected:
             raise DatasetError(
-                f"{dataset.source} has {what} of width {found}, but {place} has {wanted}"
+                f"{dataset.source} has {what} of width {width}, but {other} has {expected}"
             )
 
 
@@ -266,10 +266,10 @@ def _action_range(dataset: TransitionDataset) -> tuple[Any, Any]:
     return actions.amin(0).numpy().astype(float), actions.amax(0).numpy().astype(float)
 
 
-def _bound(given: Any, measured: Any, key: str, width: int) -> Any:
-    if given is None:
+def _bound(option: Any, measured: Any, key: str, width: int) -> Any:
+    if option is None:
         return measured
-    values = np.asarray(given, dtype=float)
+    values = np.asarray(option, dtype=float)
     if values.ndim == 0:
         values = np.broadcast_to(values, (width,))
     if values.shape != (width,):

@@ -1,4 +1,4 @@
-"""Named random streams, so that evaluating or logging never moves training."""
+"""Named random streams: evaluating or logging draws nothing from the stream of training."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Stream = Literal[
 
 
 def stream_seed(seed: int, stream: Stream) -> int:
-    """The 63-bit seed of one stream of a run."""
+    """Return the 63-bit seed of one stream of a run."""
     words = np.random.SeedSequence([seed, zlib.crc32(stream.encode())]).generate_state(1, np.uint64)
     return int(words[0] >> np.uint64(1))
 
 
 def episode_seeds(seed: int, stream: Stream, count: int) -> list[int]:
-    """Reset seeds for `count` episodes; the same for every call, so that scores compare."""
+    """Return reset seeds for `count` episodes, equal for every call, so that scores compare."""
     sequence = np.random.SeedSequence([seed, zlib.crc32(stream.encode())])
     return [int(word) for word in sequence.generate_state(count, np.uint32)]

@@ -18,6 +18,7 @@ from rl_training.config import CheckpointError
 from rl_training.data.packing.layout import RowLayout
 from rl_training.data.replay_buffer import ReplayBuffer, Rows
 from rl_training.data.transitions.batch import Batch
+from rl_training.data.transitions.batch_memory import BatchMemory
 from rl_training.spec import flat_goals
 
 # rewards (n,) of achieved goals and desired goals, both (n, goal_dim)
@@ -113,8 +114,9 @@ class HERReplayBuffer(ReplayBuffer):
         self,
         batch_size: int,
         *,
-        generator: torch.Generator | None,
+        generator: torch.Generator | None = None,
         device: torch.device | str | None = None,
+        memory: BatchMemory | None = None,
     ) -> Batch:
         """A batch drawn uniformly with replacement, in which each row may have a new goal."""
         where = self.draw(batch_size, generator)

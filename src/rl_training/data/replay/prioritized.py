@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rl_training.data.replay_buffer import ReplayBuffer, Rows
 from rl_training.data.transitions.batch import Batch
+from rl_training.data.transitions.batch_memory import BatchMemory
 
 
 class SumTree:
@@ -76,8 +77,9 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         self,
         batch_size: int,
         *,
-        generator: torch.Generator | None,
+        generator: torch.Generator | None = None,
         device: torch.device | str | None = None,
+        memory: BatchMemory | None = None,
     ) -> Batch:
         """Stratified: one draw from each of `batch_size` equal shares of the total."""
         spread = torch.rand(batch_size, generator=generator, dtype=torch.float64).numpy()

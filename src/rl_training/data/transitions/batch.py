@@ -1,15 +1,14 @@
-"""What a loss sees: a batch of transitions, as views of one gathered block of rows."""
+"""A batch of transitions: what a loss sees, as views of one gathered block of rows."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 
-import torch
 from torch import Tensor
 
 from rl_training.data.packing.layout import RowLayout
-
-LINE = 64  # bytes, to which PyTorch aligns memory
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -58,89 +57,52 @@ class Batch:
         object.__setattr__(batch, "_rows", rows)
         return batch
 
-    @property
-    def obs_actions(self) -> Tensor:
-        """Observations and actions side by side (B, obs_dim + act_dim), without a copy if packed."""
-        if self._rows is not None:
-            width = self.obs.shape[1] + (self.actions.shape[1] if self.actions.ndim == 2 else 1)
-            return self._rows.narrow(1, 0, width)
-        actions = self.actions.reshape(len(self), -1).to(self.obs.dtype)
-        return torch.cat([self.obs, actions], 1)
+    @cached_property
+    def tensors(self) -> dict[str, Tensor]:
+        """Tensors that hold everything: the packed rows, and fields that are no views of them."""
+        rows = self._rows
+        storage = None if rows is None else rows.untyped_storage().data_ptr()
+        apart = {
+            name: value
+            for name, value in self._fields().items()
+            if value.untyped_storage().data_ptr() != storage
+        }
+        return apart if rows is None else {"rows": rows, **apart}
 
-    def with_choices(self, **choices: Tensor) -> Batch:
-        """The same rows with discrete actions that are elsewhere in memory."""
-        batch = replace(self, **choices)
-        object.__setattr__(batch, "_rows", self._rows)
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> Batch:
+        """Lay out `tensors`, named as in the property, as this batch is laid out."""
+        rows = tensors.get("rows")
+        if rows is self._rows and all(
+            tensors[name] is value for name, value in self.tensors.items()
+        ):
+            return self
+        values = {}
+        for name, value in self._fields().items():
+            if name in tensors:
+                values[name] = tensors[name]
+            else:
+                assert rows is not None
+                assert self._rows is not None
+                offset = value.storage_offset() - self._rows.storage_offset()
+                size = (len(rows), *value.shape[1:])
+                values[name] = rows.as_strided(size, value.stride(), rows.storage_offset() + offset)
+        batch = Batch(**values)
+        object.__setattr__(batch, "_rows", rows)
         return batch
 
     def parts(self, count: int) -> list[Batch]:
-        """`count` batches of equal size: views, or where these would lie across cache lines copies.
-
-        Sums are rounded by how memory is aligned, and a part is to be the same wherever it is.
-        """
+        """Split into `count` batches of equal size, without a copy."""
         if count == 1:
             return [self]
-        names = [f.name for f in fields(self)]
-        split = {
-            name: getattr(self, name).tensor_split(count)
-            for name in names
-            if getattr(self, name) is not None
-        }
-        parts = []
-        for index in range(count):
-            own = {name: pieces[index] for name, pieces in split.items()}
-            rows = own.pop("_rows", None)
-            part = Batch(**own)
-            object.__setattr__(part, "_rows", rows)
-            parts.append(part if part._is_aligned() else part.copy())
-        return parts
-
-    def _is_aligned(self) -> bool:
-        return all(getattr(self, name).data_ptr() % LINE == 0 for name in self.held())
-
-    def held(self) -> list[str]:
-        """Fields that are no views of the rows; the rows themselves are `_rows`."""
-        values = ((f.name, getattr(self, f.name)) for f in fields(self))
+        pieces = {name: value.tensor_split(count) for name, value in self.tensors.items()}
         return [
-            name
-            for name, value in values
-            if value is not None and (name == "_rows" or not self._has_in_rows(value))
+            self.with_tensors({name: piece[index] for name, piece in pieces.items()})
+            for index in range(count)
         ]
 
-    def _has_in_rows(self, value: Tensor) -> bool:
-        rows = self._rows
-        return rows is not None and memory_of(value) == memory_of(rows)
-
-    def copy(self) -> Batch:
-        """The same in memory of its own, laid out alike."""
-        own = {name: _copy_of(getattr(self, name)) for name in self.held()}
-        place = own.pop("_rows", None)
-        if self._rows is not None and place is not None:
-            for f in fields(self):
-                value = getattr(self, f.name)
-                if f.name not in own and f.name != "_rows" and value is not None:
-                    offset = value.storage_offset() - self._rows.storage_offset()
-                    own[f.name] = place.as_strided(value.shape, value.stride(), offset)
-        batch = Batch(**own)
-        object.__setattr__(batch, "_rows", place)
-        return batch
-
-    @property
-    def form(self) -> tuple[object, ...]:
-        """Equal for batches that are laid out alike."""
-        rows = self._rows
-        return (
-            self.obs.shape,
-            self.actions.shape,
-            self.actions.dtype,
-            None if rows is None else rows.stride(),
-            self.next_actions is None,
-            self.next_action_valid is None,
-            self.discounts is None,
-            self.weights is None,
-            self.indices is None,
-            self.returns is None,
-        )
+    def _fields(self) -> dict[str, Tensor]:
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "_rows"}
+        return {name: value for name, value in values.items() if value is not None}
 
     def __len__(self) -> int:
         return self.rewards.shape[0]
@@ -149,16 +111,3 @@ class Batch:
         carried = "" if self.next_actions is None else ", with next actions"
         actions = tuple(self.actions.shape[1:]) or "discrete"
         return f"Batch({len(self)} transitions, obs {tuple(self.obs.shape[1:])}, actions {actions}{carried})"
-
-
-def memory_of(tensor: Tensor) -> int:
-    """Which memory it is in, as long as anything keeps that alive."""
-    return tensor.untyped_storage()._cdata
-
-
-def _copy_of(value: Tensor) -> Tensor:
-    if 0 in value.stride():  # several entries in one place
-        return value.clone(memory_format=torch.contiguous_format)
-    return torch.empty_strided(
-        value.shape, value.stride(), dtype=value.dtype, device=value.device
-    ).copy_(value)

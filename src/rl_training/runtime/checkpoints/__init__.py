@@ -1,0 +1,7 @@
+"""Checkpoints: everything that a run is, in safetensors and JSON.
+
+- `format`: reading and writing one checkpoint, atomically and verified
+- `store`: the checkpoints of a run; `last`, `best`, pinned steps, pruning
+- `callback`: saving at intervals, at the best score and at the end
+- `rollback`: return to the last good policy when an online score falls
+"""

@@ -1,6 +1,6 @@
-"""A checkpoint: a directory with `manifest.json` and safetensors files, written all or nothing.
+"""Checkpoint format: a directory with `manifest.json` and safetensors files, written atomically.
 
-Nothing in it can execute code. The manifest carries configuration and problem, so that loading a
+Reading one executes no code. The manifest carries configuration and problem, so that loading a
 policy builds no environment, and the checksum of every other file, so that damage is noticed.
 """
 
@@ -43,7 +43,7 @@ _MANIFEST: dict[str, type | tuple[type, ...]] = {
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What was read from a checkpoint directory."""
+    """Contents of a checkpoint directory."""
 
     path: Path
     manifest: dict[str, Any]
@@ -55,13 +55,13 @@ class Checkpoint:
 
     @property
     def run_dir(self) -> Path | None:
-        """The run it belongs to; none for a copy that lies elsewhere."""
+        """Directory of the run it belongs to; none for a copy that lies elsewhere."""
         parent = self.path.parent
         return parent.parent if parent.name == "checkpoints" else None
 
 
 def write_checkpoint(directory: Path, manifest: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """Write aside and rename; an existing directory of that name is replaced."""
+    """Write under a temporary name and rename; an existing directory is replaced."""
     directory.parent.mkdir(parents=True, exist_ok=True)
     aside = directory.with_name(f".{directory.name}.{os.getpid()}.tmp")
     shutil.rmtree(aside, ignore_errors=True)
@@ -108,13 +108,13 @@ def read_checkpoint(path: Path, *, policy_only: bool = False) -> Checkpoint:
 
 
 def _is_newest(path: Path) -> bool:
-    """Whether it must have its replay: those of older ones are dropped, also in copies of them."""
+    """Tell whether a checkpoint must have its replay; those of older ones are dropped."""
     steps = step_directories(path.parent)
     return bool(steps) and path.resolve() == steps[-1].resolve()
 
 
 def drop_older_replays(checkpoints: Path) -> None:
-    """The replay is the bulk of a checkpoint; only the newest keeps it."""
+    """Delete the replay, the bulk of a checkpoint, from all but the newest."""
     for older in step_directories(checkpoints)[:-1]:
         (older / REPLAY_FILE).unlink(missing_ok=True)
 
@@ -150,13 +150,13 @@ def _damaged(path: Path, what: str) -> CheckpointError:
 
 
 def step_directories(checkpoints: Path) -> list[Path]:
-    """Complete step checkpoints in order of step."""
-    found = [
+    """List complete step checkpoints in order of step."""
+    complete = [
         path
         for path in checkpoints.glob(f"{STEP_PREFIX}*")
         if path.name.removeprefix(STEP_PREFIX).isdigit() and (path / "manifest.json").exists()
     ]
-    return sorted(found, key=read_step)
+    return sorted(complete, key=read_step)
 
 
 def read_step(step_directory: Path) -> int:
@@ -175,7 +175,7 @@ def point(checkpoints: Path, name: str, step: int) -> None:
 
 
 def remove_leftovers(checkpoints: Path) -> None:
-    """What a crash in the middle of a save left behind."""
+    """Delete temporary files of a save that a crash cut short."""
     for path in (*checkpoints.glob(".*.tmp"), *checkpoints.glob(".*.old")):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -184,24 +184,24 @@ def remove_leftovers(checkpoints: Path) -> None:
 
 
 def find_checkpoint(path: str | Path) -> Path:
-    """The checkpoint meant by a path: itself, or the last one of a run directory."""
-    given = Path(path)
-    if not given.exists():
-        if given.is_symlink():
-            raise _damaged(given, "it points to a checkpoint that is gone")
+    """Resolve a path to a checkpoint: itself, or the newest one of a run directory."""
+    target = Path(path)
+    if not target.exists():
+        if target.is_symlink():
+            raise _damaged(target, "it points to a checkpoint that is gone")
         raise CheckpointError(f"{path}: no such file or directory")
-    if not given.is_dir():
+    if not target.is_dir():
         raise CheckpointError(f"{path} is a file; a checkpoint is a directory")
-    if (given / "manifest.json").exists():
-        return given.resolve()
-    if any(given.glob("*.safetensors")):
-        raise _damaged(given, "manifest.json is missing")
-    checkpoints = given if given.name == "checkpoints" else given / "checkpoints"
+    if (target / "manifest.json").exists():
+        return target.resolve()
+    if any(target.glob("*.safetensors")):
+        raise _damaged(target, "manifest.json is missing")
+    checkpoints = target if target.name == "checkpoints" else target / "checkpoints"
     # the newest, not `last`: a crash may have come between saving and pointing
     steps = step_directories(checkpoints)
     if steps:
         return steps[-1].resolve()
-    if checkpoints.is_dir() or (given / "config.yaml").exists():
+    if checkpoints.is_dir() or (target / "config.yaml").exists():
         raise CheckpointError(
             f"{path} has no checkpoint yet: start it again with `rl-training train`"
         )

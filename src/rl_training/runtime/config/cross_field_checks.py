@@ -1,4 +1,4 @@
-"""What single options cannot see: which of them do not go together."""
+"""Cross-field validation of `TrainConfig`: options that do not go together."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 from rl_training.algorithms.registry import list_algorithm_specs
 from rl_training.config import Problem
-from rl_training.data.offline_to_online_config import BridgeConfig
+from rl_training.data.offline_to_online_config import OfflineToOnlineConfig
 from rl_training.data.replay_config import ReplayConfig
 from rl_training.envs.factory import parse_env_kwargs
-from rl_training.runtime.controls import ControlsConfig, metric_key, schedule_problems
+from rl_training.runtime.config.controls import ControlsConfig, metric_key, schedule_problems
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # `TrainConfig` checks itself with these functions
     from rl_training.runtime.config.train_config import Groups, TrainConfig
 
 
 def cross_problems(config: TrainConfig, groups: Groups) -> list[Problem]:
-    """What single keys cannot see."""
+    """List all conflicts between options."""
     spec, controls = config.spec, groups.controls
     problems = [
         problem.under("algo_kwargs")
@@ -43,20 +43,20 @@ def cross_problems(config: TrainConfig, groups: Groups) -> list[Problem]:
 
 
 def _offline_problems(config: TrainConfig) -> list[Problem]:
-    """What is said about collecting, where nothing is collected."""
+    """List options of collecting in offline training, where they have no effect."""
     problems = []
     if config.num_envs != 1:
         message = "offline training collects nothing; leave it at 1"
         problems.append(Problem(("num_envs",), message))
     for key in config.algo_kwargs:
-        if key in ReplayConfig.model_fields or key in BridgeConfig.model_fields:
+        if key in ReplayConfig.model_fields or key in OfflineToOnlineConfig.model_fields:
             message = "has no effect offline; to go on online, set regime: offline_to_online"
             problems.append(Problem(("algo_kwargs", key), message))
     return problems
 
 
 def _collecting_problems(config: TrainConfig, groups: Groups) -> list[Problem]:
-    """What stands in the way of collecting."""
+    """List options that collecting cannot work with."""
     problems = []
     replay, batch_size = groups.replay, groups.algorithm.batch_size
     if config.env_id is None:
@@ -70,7 +70,9 @@ def _collecting_problems(config: TrainConfig, groups: Groups) -> list[Problem]:
     if config.regime == "offline_to_online" and replay.n_step > 1:
         message = "logged data is learned from step by step; leave it at 1"
         problems.append(Problem(("algo_kwargs", "n_step"), message))
-    problems += [p.under("algo_kwargs") for p in _rollback_problems(config, groups.bridge)]
+    problems += [
+        p.under("algo_kwargs") for p in _rollback_problems(config, groups.offline_to_online)
+    ]
     if config.regime == "online" and groups.controls.max_epochs is not None:
         message = "counts passes over a dataset; online, set total_timesteps or max_updates"
         problems.append(Problem(("algo_kwargs", "max_epochs"), message))
@@ -80,20 +82,20 @@ def _collecting_problems(config: TrainConfig, groups: Groups) -> list[Problem]:
     return problems
 
 
-def _rollback_problems(config: TrainConfig, bridge: BridgeConfig) -> list[Problem]:
-    """Without a score of an offline policy there is nothing that could fall."""
-    if bridge.rollback_on_drop is None:
+def _rollback_problems(config: TrainConfig, options: OfflineToOnlineConfig) -> list[Problem]:
+    """List what `rollback_on_drop` lacks: it compares scores with that of an offline policy."""
+    if options.rollback_on_drop is None:
         return []
-    lacking = []
+    missing = []
     if config.eval_episodes == 0:
-        lacking.append("needs evaluations, but eval_episodes is 0")
-    if bridge.offline_pretrain_updates == 0:
-        lacking.append("needs an offline policy to compare with, but offline_pretrain_updates is 0")
-    return [Problem(("rollback_on_drop",), message) for message in lacking]
+        missing.append("needs evaluations, but eval_episodes is 0")
+    if options.offline_pretrain_updates == 0:
+        missing.append("needs an offline policy to compare with, but offline_pretrain_updates is 0")
+    return [Problem(("rollback_on_drop",), message) for message in missing]
 
 
 def _goal_problems(config: TrainConfig, replay: ReplayConfig) -> list[Problem]:
-    """What does not go with `her`, and what means nothing without it."""
+    """List options that conflict with `her`, and those without effect unless it is set."""
     if not replay.her:
         return [
             Problem((key,), "has no effect without her: true")
@@ -116,16 +118,16 @@ def _stopping_problems(config: TrainConfig, controls: ControlsConfig) -> list[Pr
     if controls.early_stopping is None:
         return []
     problems: list[Problem] = []
-    place = ("algo_kwargs", "early_stopping")
+    path = ("algo_kwargs", "early_stopping")
     if config.eval_episodes == 0:
-        problems.append(Problem(place, "needs evaluations, but eval_episodes is 0"))
+        problems.append(Problem(path, "needs evaluations, but eval_episodes is 0"))
     if config.env_id is None:
-        problems.append(Problem(place, "needs evaluations, but env_id is null"))
+        problems.append(Problem(path, "needs evaluations, but env_id is null"))
     shaping = parse_env_kwargs(config.env_kwargs).evaluation.reward
     shaped = metric_key(controls.early_stopping.metric) == "eval/shaped_return_mean"
     if shaped and shaping.is_identity:
         message = "is measured only with env_kwargs.wrappers.reward"
-        problems.append(Problem((*place, "metric"), message))
+        problems.append(Problem((*path, "metric"), message))
     return problems
 
 

@@ -17,7 +17,7 @@ class ScheduleConfig(Options):
 
 
 def factor(schedule: ScheduleConfig, step: int, *, total: int, warmup_steps: int) -> float:
-    """What the learning rate of update number `step` (from 0) is multiplied by."""
+    """Return the factor of the learning rate at update number `step`, from 0."""
     if step < warmup_steps:
         return (step + 1) / warmup_steps
     if schedule.kind == "constant":

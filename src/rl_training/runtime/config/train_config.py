@@ -13,21 +13,21 @@ from rl_training.algorithms.base import AlgorithmConfig
 from rl_training.algorithms.registry import AlgorithmSpec, Regime, get_algorithm_spec
 from rl_training.config import ConfigError, Options, Problem, option, unknown_key
 from rl_training.data.dataset_config import DatasetConfig
-from rl_training.data.offline_to_online_config import BridgeConfig
+from rl_training.data.offline_to_online_config import OfflineToOnlineConfig
 from rl_training.data.replay_config import ReplayConfig
 from rl_training.envs.factory import parse_env_kwargs
+from rl_training.runtime.config.controls import ControlsConfig
 from rl_training.runtime.config.cross_field_checks import cross_problems
-from rl_training.runtime.controls import ControlsConfig
 
 
 class Groups(NamedTuple):
-    """The flat `algo_kwargs`, partitioned among those who declared the keys."""
+    """The flat `algo_kwargs`, split into the groups that declare the keys."""
 
     algorithm: AlgorithmConfig
     dataset: DatasetConfig
     controls: ControlsConfig
     replay: ReplayConfig
-    bridge: BridgeConfig
+    offline_to_online: OfflineToOnlineConfig
 
 
 # as Stable-Baselines3 spells them
@@ -55,14 +55,14 @@ def without_removed_options(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def group_classes(spec: AlgorithmSpec) -> dict[str, type[Options]]:
-    """The groups of options that mean something to an algorithm."""
+    """Return the groups of options that apply to an algorithm."""
     groups: dict[str, type[Options]] = {"algorithm": spec.config}
     if spec.regimes != ("online",):
         groups["dataset"] = DatasetConfig
     if spec.regimes != ("offline",):
         groups["replay"] = spec.algorithm.replay
     if "offline_to_online" in spec.regimes:
-        groups["bridge"] = spec.algorithm.bridge
+        groups["offline_to_online"] = spec.algorithm.offline_to_online
     return {**groups, "controls": ControlsConfig}
 
 
@@ -99,14 +99,14 @@ class TrainConfig(Options):
                     except ConfigError as error:
                         problems += [problem.under(key) for problem in error.problems]
             if isinstance(values.get("algo_kwargs"), Mapping):
-                values["algo_kwargs"], found = _without_aliases(values["algo_kwargs"])
-                problems += found
+                values["algo_kwargs"], clashes = _without_aliases(values["algo_kwargs"])
+                problems += clashes
             try:
                 super().__init__(**values)
             except ConfigError as error:
                 problems += error.problems
-            groups, found = _build_groups(values)
-            problems += found
+            groups, group_problems = _build_groups(values)
+            problems += group_problems
             if not problems:
                 self._groups = groups
                 problems += cross_problems(self, groups)
@@ -127,26 +127,26 @@ class TrainConfig(Options):
 
     @property
     def budget(self) -> int:
-        """Where `global_step` ends: updates of pretraining count, too, but not towards the total."""
+        """Last `global_step`: `total_timesteps`, plus the updates of pretraining, which come on top."""
         if self.regime != "offline_to_online":
             return self.total_timesteps
-        return self.total_timesteps + self.groups.bridge.offline_pretrain_updates
+        return self.total_timesteps + self.groups.offline_to_online.offline_pretrain_updates
 
     def replace(self, **changes: Any) -> TrainConfig:
-        """A copy with other values, checked like a new one."""
+        """Return a copy with other values, validated like a new one."""
         return TrainConfig(**{**self.as_dict(), **changes})
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for YAML and JSON, in the order of declaration."""
+        """Return plain values for YAML and JSON, in the order of declaration."""
         return self.model_dump(mode="json")
 
     def with_absolute_paths(self) -> TrainConfig:
-        """The same run from any directory: resume must find the data again."""
+        """Return a copy that finds its data from any working directory, for a resume."""
         return self.replace(algo_kwargs=_absolute(self.algo_kwargs))
 
 
 def _plain(value: Any, *path: str) -> Any:
-    """Tuples, paths and arrays as JSON and YAML know them, or an error: it must be saved."""
+    """Turn tuples, paths and arrays into values that YAML can hold, or raise."""
     if len(path) > 20:
         raise ConfigError([Problem(path[:2], "is nested too deeply")])
     if isinstance(value, Options):
@@ -154,7 +154,7 @@ def _plain(value: Any, *path: str) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _plain(entry, *path, str(key)) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(entry, *path, str(place)) for place, entry in enumerate(value)]
+        return [_plain(entry, *path, str(index)) for index, entry in enumerate(value)]
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if hasattr(value, "tolist"):  # arrays, tensors and their scalars
@@ -165,23 +165,23 @@ def _plain(value: Any, *path: str) -> Any:
     raise ConfigError([Problem(path, message)])
 
 
-def _without_aliases(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
+def _without_aliases(kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
     problems = [
         Problem(("algo_kwargs", alias), f"is another name of {name}, which is given, too")
         for alias, name in ALIASES.items()
-        if alias in given and name in given
+        if alias in kwargs and name in kwargs
     ]
-    return {ALIASES.get(key, key): value for key, value in given.items()}, problems
+    return {ALIASES.get(key, key): value for key, value in kwargs.items()}, problems
 
 
 def _absolute(values: dict[str, Any]) -> dict[str, Any]:
-    done = dict(values)
+    absolute = dict(values)
     for key in ("dataset_path", "path"):
-        if isinstance(done.get(key), str):
-            done[key] = str(Path(done[key]).expanduser().absolute())
-    if isinstance(done.get("dataset_mix"), list):
-        done["dataset_mix"] = [_absolute(part) for part in done["dataset_mix"]]
-    return done
+        if isinstance(absolute.get(key), str):
+            absolute[key] = str(Path(absolute[key]).expanduser().absolute())
+    if isinstance(absolute.get("dataset_mix"), list):
+        absolute["dataset_mix"] = [_absolute(part) for part in absolute["dataset_mix"]]
+    return absolute
 
 
 def _build_groups(values: Mapping[str, Any]) -> tuple[Any, list[Problem]]:
@@ -193,41 +193,41 @@ def _build_groups(values: Mapping[str, Any]) -> tuple[Any, list[Problem]]:
             parse_env_kwargs(env_kwargs)
         except ConfigError as error:
             problems += error.problems
-    given = values.get("algo_kwargs") or {}
-    if not isinstance(values.get("algo"), str) or not isinstance(given, Mapping):
+    kwargs = values.get("algo_kwargs") or {}
+    if not isinstance(values.get("algo"), str) or not isinstance(kwargs, Mapping):
         return None, problems
     try:
         spec = get_algorithm_spec(values["algo"])
     except ConfigError as error:
         return None, [*problems, *error.problems]
     classes = group_classes(spec)
-    known = {key for cls in classes.values() for key in cls.model_fields}
-    for key in given:
-        if key not in known:
+    valid = {key for cls in classes.values() for key in cls.model_fields}
+    for key in kwargs:
+        if key not in valid:
             problems.append(
-                Problem(("algo_kwargs", str(key)), _not_an_option(str(key), spec, known))
+                Problem(("algo_kwargs", str(key)), _not_an_option(str(key), spec, valid))
             )
     built: dict[str, Any] = {
         "dataset": DatasetConfig(),
         "replay": ReplayConfig(),
-        "bridge": BridgeConfig(),
+        "offline_to_online": OfflineToOnlineConfig(),
     }
     for name, cls in classes.items():
-        own = {key: value for key, value in given.items() if key in cls.model_fields}
+        options = {key: value for key, value in kwargs.items() if key in cls.model_fields}
         try:
-            built[name] = cls(**own)
+            built[name] = cls(**options)
         except ConfigError as error:
             problems += [problem.under("algo_kwargs") for problem in error.problems]
     return (Groups(**built) if not problems else None), problems
 
 
-def _not_an_option(key: str, spec: AlgorithmSpec, known: set[str]) -> str:
+def _not_an_option(key: str, spec: AlgorithmSpec, valid: set[str]) -> str:
     if key in REMOVED:
         return REMOVED[key]
     if key in DatasetConfig.model_fields:
         return f"is for datasets, but {spec.name} collects its own data"
     if key in ReplayConfig.model_fields:
         return f"is for collecting, but {spec.name} trains on logged data alone"
-    if key in BridgeConfig.model_fields:
+    if key in OfflineToOnlineConfig.model_fields:
         return f"is for going on online from logged data, but {spec.name} trains {spec.regimes[0]}"
-    return unknown_key(key, known | set(TrainConfig.model_fields))
+    return unknown_key(key, valid | set(TrainConfig.model_fields))

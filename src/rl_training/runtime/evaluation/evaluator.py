@@ -1,12 +1,12 @@
-"""Scores: whole episodes in an environment of their own, with seeds of their own."""
+"""Evaluation: whole episodes in a separate environment, with seeds of their own."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -15,20 +15,14 @@ from numpy.typing import NDArray
 from rl_training.config import MissingExtraError, RunError
 from rl_training.envs.errors import naming_the_env
 from rl_training.envs.factory import make_raw_env, parse_env_kwargs
-from rl_training.runtime.callbacks import Callback, Interval
 from rl_training.runtime.policy import Policy
-from rl_training.runtime.trainer import INTERRUPTED
-
-if TYPE_CHECKING:
-    from rl_training.algorithms.base import Terms
-    from rl_training.runtime.trainer import TrainerState
 
 # far beyond any benchmark's limit; an episode this long will not end by itself
 MAX_EPISODE_STEPS = 100_000
 
 
 class EvaluationError(RunError):
-    """The environment failed while the policy was scored; what was learned is whole."""
+    """Failure of the environment during an evaluation; the learner itself is intact."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +67,7 @@ class Evaluator:
             self.env = _recorded(self.env, video_dir)
 
     def run(self, seeds: Sequence[int], *, deterministic: bool = True) -> Evaluation:
-        """One episode per seed."""
+        """Roll out one episode per seed."""
         episodes = [self._episode(seed, deterministic) for seed in seeds]
         successes = [episode["success"] for episode in episodes]
         return Evaluation(
@@ -129,64 +123,3 @@ def _recorded(env: gym.Env[Any, Any], directory: Path) -> gym.Env[Any, Any]:
     return gym.wrappers.RecordVideo(
         env, str(directory), episode_trigger=lambda _: True, name_prefix="eval", disable_logger=True
     )
-
-
-class EvaluationCallback(Callback):
-    """Evaluates when `eval_interval` is crossed, always on the same initial states."""
-
-    def __init__(
-        self,
-        score: Callable[[], Evaluation],
-        interval: int,
-        report: Callable[[Evaluation], None],
-        *,
-        evaluates_first: bool = False,
-    ) -> None:
-        self.score = score
-        self.evaluates_first = evaluates_first
-        self.interval = Interval(interval)
-        self.report = report
-        self.evaluated_at = -1
-        self.owed = False  # in a checkpoint that was written because an evaluation failed
-        self._phase = ""
-
-    def on_train_start(self, state: TrainerState) -> None:
-        self.interval.last = state.global_step
-        self._phase = state.phase
-        if self.evaluates_first or self.owed:
-            self.evaluate(state)
-
-    def on_collect_end(self, state: TrainerState, env_steps: int) -> None:
-        self._tick(state)
-
-    def on_update_end(self, state: TrainerState, terms: Terms) -> None:
-        self._tick(state)
-
-    def on_train_end(self, state: TrainerState) -> None:
-        """The final policy gets a score even if the budget is no multiple of the interval."""
-        if self.evaluated_at != state.global_step and state.stop_reason != INTERRUPTED:
-            self.evaluate(state)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"evaluated_at": self.evaluated_at, "owed": self.owed}
-
-    def load_state_dict(self, values: dict[str, Any]) -> None:
-        self.evaluated_at, self.owed = values["evaluated_at"], values.get("owed", False)
-
-    def evaluate(self, state: TrainerState) -> None:
-        self.owed = True
-        self.report(self._score(state))
-        self.evaluated_at, self.owed = state.global_step, False
-
-    def _score(self, state: TrainerState) -> Evaluation:
-        with state.spans("evaluate"):
-            try:
-                return self.score()
-            except RunError as error:
-                raise EvaluationError(str(error)) from error.__cause__
-
-    def _tick(self, state: TrainerState) -> None:
-        crossed, before = self.interval.crossed(state), self._phase
-        self._phase = state.phase
-        if crossed or before != state.phase:  # what follows is compared with the offline score
-            self.evaluate(state)

@@ -1,4 +1,4 @@
-"""Steps environments and writes what happened into a replay buffer, whatever their autoreset."""
+"""Collection of transitions from vector environments, under every autoreset mode."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ Act = Callable[[Observations], NDArray[Any]]
 
 
 class CollectError(RunError):
-    """The environment failed; what was collected before is whole."""
+    """Failure of an environment while collecting; the replay before it is intact."""
 
 
 @dataclass
 class Episodes:
-    """Returns and lengths of what is running and of what ended since the last report."""
+    """Returns and lengths of running episodes, and of those that ended since the last report."""
 
     returns: NDArray[np.float64]
     lengths: NDArray[np.int64]
@@ -44,7 +44,7 @@ class Episodes:
         self.lengths[env_ids] = 0
 
     def report(self) -> dict[str, float]:
-        """Means over the episodes that ended since the last report."""
+        """Return means over the episodes that ended since the last report."""
         if not self.ended:
             return {}
         returns, lengths = zip(*self.ended, strict=True)
@@ -57,9 +57,9 @@ class Episodes:
 
 
 class Collector:
-    """One vector step at a time: real transitions only, with the true last observations.
+    """Steps the environments and writes transitions, with true final observations, into a buffer.
 
-    The environments have `SeededEpisodes` around them if `state` is to be loaded again.
+    To load `state` again, the environments must be wrapped in `SeededEpisodes`.
     """
 
     def __init__(
@@ -76,13 +76,13 @@ class Collector:
         self._resetting = np.zeros(self.num_envs, np.bool_)  # NEXT_STEP: this step is no transition
         self._obs: Observations | None = None
         self.episodes = Episodes(np.zeros(self.num_envs), np.zeros(self.num_envs, np.int64))
-        # of every running episode, to be able to make it again
+        # number and actions of every running episode, from which a resume repeats it
         self._numbers = [0] * self.num_envs
         self._actions: list[list[NDArray[Any]]] = [[] for _ in range(self.num_envs)]
 
     @property
     def obs(self) -> Observations:
-        """What each environment shows now."""
+        """Current observation of each environment."""
         if self._obs is None:
             with self._naming:
                 self._obs = np.array(self.envs.reset()[0], np.float32)
@@ -118,7 +118,7 @@ class Collector:
         if self.mode is AutoresetMode.NEXT_STEP:
             stepped = np.flatnonzero(~self._resetting)
             rows = rows[stepped]
-        # a sum is finite only if every entry is, at a fifth of the cost of looking at each
+        # the sum is finite only if every entry is, at a fifth of the cost of testing all entries
         if not math.isfinite(rows.sum()):
             self._refuse_nonfinite(rows, stepped)
         self.buffer.add_rows(rows, stepped)
@@ -203,7 +203,7 @@ class Collector:
     # -- checkpoints --------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-        """Where every environment is: tensors and plain values."""
+        """Return the position of every environment: tensors and plain values."""
         tensors = {}
         if self._obs is not None:
             tensors["envs.obs"] = torch.from_numpy(self._obs.copy())
@@ -220,7 +220,7 @@ class Collector:
         return tensors, values
 
     def load_state(self, tensors: dict[str, torch.Tensor], values: dict[str, Any]) -> None:
-        """Make the running episodes again; one that comes out differently is begun anew."""
+        """Repeat the actions of the running episodes; one that comes out differently starts anew."""
         ended = [(float(total), int(length)) for total, length in values["ended"]]
         self.episodes = Episodes(
             np.array(values["returns"], np.float64), np.array(values["lengths"], np.int64), ended
@@ -238,9 +238,9 @@ class Collector:
         ]
         with self._naming:
             self.envs.reset()
-            found = np.array(self._call("restore", snapshots), np.float32)
-            differs = (found != expected).any(1)
-            self._obs = found
+            repeated = np.array(self._call("restore", snapshots), np.float32)
+            differs = (repeated != expected).any(1)
+            self._obs = repeated
             if differs.any():
                 self._begin_anew(differs)
 

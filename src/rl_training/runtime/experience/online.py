@@ -1,4 +1,4 @@
-"""Experience that the learner makes itself: collect, then learn from the replay, in turns."""
+"""Online experience: collect environment steps, then learn from the replay, in turns."""
 
 from __future__ import annotations
 
@@ -11,61 +11,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm, TrainingState
-from rl_training.data.replay.hindsight import HERReplayBuffer, RewardFunction
 from rl_training.data.replay.prioritized import PrioritizedReplayBuffer
-from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.replay_config import ReplayConfig
 from rl_training.data.transitions.batch import Batch
+from rl_training.data.transitions.batch_memory import BatchMemory
 from rl_training.runtime.experience.collector import Collector, Observations
-from rl_training.runtime.experience.offline import Collected
-from rl_training.runtime.trainer import TrainerState
-from rl_training.spec import ProblemSpec
+from rl_training.runtime.experience.protocols import Collected, Sampler
 
 log = logging.getLogger("rl_training")
-
-
-def build_buffer(
-    options: ReplayConfig,
-    spec: ProblemSpec,
-    *,
-    num_envs: int,
-    gamma: float,
-    compute_reward: RewardFunction | None = None,
-) -> ReplayBuffer:
-    """What the options ask for; a replay with goals is only to be read without `compute_reward`."""
-    if options.her:
-        return HERReplayBuffer(
-            options.buffer_capacity,
-            spec.obs_dim,
-            spec.action_width,
-            goal_dim=spec.goal_dim,
-            compute_reward=compute_reward,
-            her_ratio=options.her_ratio if compute_reward is not None else 0.0,
-            goal_selection_strategy=options.goal_selection_strategy,
-            discrete=spec.action_kind == "discrete",
-            num_envs=num_envs,
-        )
-    shape: dict[str, Any] = {
-        "capacity": options.buffer_capacity,
-        "obs_dim": spec.obs_dim,
-        "action_width": spec.action_width,
-        "discrete": spec.action_kind == "discrete",
-        "num_envs": num_envs,
-        "n_step": options.n_step,
-        "gamma": gamma,
-    }
-    if not options.prioritized:
-        return ReplayBuffer(**shape)
-    return PrioritizedReplayBuffer(
-        **shape, exponent=options.priority_exponent, correction=options.priority_correction
-    )
 
 
 class Online:
     """Every `train_frequency` environment steps, `gradient_updates_per_step` updates.
 
     Steps are counted one by one however many environments step at once, so the ratio of updates to
-    data does not depend on `num_envs`. All that is between two ticks is in `state_dict`.
+    data does not depend on `num_envs`.
     """
 
     def __init__(
@@ -74,11 +34,13 @@ class Online:
         algorithm: Algorithm[Any],
         options: ReplayConfig,
         *,
+        sampler: Sampler | None = None,
         total_steps: int,
         data_seed: int,
         exploration_seed: int,
     ) -> None:
         self.collector, self.buffer = collector, collector.buffer
+        self.sampler: Sampler = collector.buffer if sampler is None else sampler
         self.algorithm, self.options = algorithm, options
         self.total_steps = total_steps  # the run's first total: a longer resume bends no schedule
         self.env_steps = 0
@@ -87,6 +49,7 @@ class Online:
         self._generator = torch.Generator()
         self._generator.manual_seed(data_seed)
         self._rng = np.random.default_rng(exploration_seed)
+        self._memory = BatchMemory()
 
     @property
     def phase(self) -> str:
@@ -94,7 +57,10 @@ class Online:
 
     def __next__(self) -> Batch | Collected:
         if self.updates_due:
-            return self._batch()
+            updates = self._updates_per_batch()
+            self.updates_due -= updates
+            self._anneal()
+            return self._sample(updates)
         before = self.env_steps
         self.env_steps += self.collector.step(self._act)
         starts, every = self._updates_from, self.options.train_frequency
@@ -103,27 +69,29 @@ class Online:
         self.algorithm.after_collecting(before, self.env_steps)
         return Collected(self.env_steps - before)
 
-    def _batch(self) -> Batch:
-        """One update's rows, or all of a round's where the algorithm takes them together."""
-        updates = self._updates_per_batch()
-        self.updates_due -= updates
-        if isinstance(self.buffer, PrioritizedReplayBuffer):
-            start = self.options.priority_correction
-            self.buffer.correction = start + (1 - start) * self._progress()
-        return self.buffer.sample(
+    def _sample(self, updates: int) -> Batch:
+        return self.sampler.sample(
             updates * self.algorithm.config.batch_size,
             generator=self._generator,
             device=self.algorithm.device,
+            memory=self._memory,
         )
 
+    def _anneal(self) -> None:
+        """Set what changes in the course of a run: here the correction of prioritised replay."""
+        if isinstance(self.buffer, PrioritizedReplayBuffer):
+            start = self.options.priority_correction
+            self.buffer.correction = start + (1 - start) * self._progress()
+
     def _updates_per_batch(self) -> int:
+        """Return 1, or a whole round where the algorithm takes its updates together."""
         return self.options.gradient_updates_per_step if self.algorithm.joint_updates else 1
 
     def _progress(self) -> float:
         return min(1.0, self.env_steps / self.total_steps)
 
     def _act(self, obs: Observations) -> NDArray[Any]:
-        """Uniform until `learning_starts`, counted in single steps, then the policy explores."""
+        """Act uniformly until `learning_starts`, counted in single steps; then the policy explores."""
         random = min(max(self.options.learning_starts - self.env_steps, 0), len(obs))
         if random == 0:
             return self.algorithm.explore(obs, self._rng, self._progress())
@@ -140,22 +108,23 @@ class Online:
         return 2 * self._rng.random((count, spec.action_dim), np.float32) - 1
 
     def feedback(self, batch: Batch, errors: Tensor) -> None:
-        """What an update found out about the rows of a batch."""
+        """Set the priorities of the rows of a batch to the errors found."""
         if isinstance(self.buffer, PrioritizedReplayBuffer):
             assert batch.indices is not None
             self.buffer.update_priorities(batch.indices, errors)
 
-    def clock(self, state: TrainerState) -> tuple[int, int]:
+    def clock(self, update_count: int) -> tuple[int, int]:
         return self.env_steps, 0
 
     def report(self) -> dict[str, float]:
-        """What happened since the last row of metrics."""
+        """Return episode statistics since the last report, and the size of the replay."""
         return {**self.collector.episodes.report(), "rollout/buffer_size": float(len(self.buffer))}
 
     def close(self) -> None:
         self.collector.close()
 
     def _begin_empty(self) -> None:
+        """Fill the replay anew before learning goes on."""
         self.updates_due = 0
         self._updates_from = self.env_steps + self.options.learning_starts
         log.warning(

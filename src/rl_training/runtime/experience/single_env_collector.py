@@ -1,4 +1,4 @@
-"""Steps one environment by itself: a vector around it costs more than most environments do."""
+"""Collection from a single environment, without the overhead of a vector of one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rl_training.spec import ProblemSpec
 def collector_for(
     envs: VectorEnv[Any, Any, Any], spec: ProblemSpec, buffer: ReplayBuffer, env_id: str
 ) -> Collector:
-    """The fastest collector that can step these environments."""
+    """Return the fastest collector that can step these environments."""
     alone = isinstance(envs, SyncVectorEnv) and envs.num_envs == 1
     if alone and envs.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP:
         return SingleCollector(envs, spec, buffer, env_id)
@@ -26,7 +26,7 @@ def collector_for(
 
 
 class SingleCollector(Collector):
-    """What `Collector` does with a vector of one that resets in the same step, bit for bit."""
+    """Equivalent of `Collector` for one environment with same-step autoreset, bit for bit."""
 
     envs: SyncVectorEnv
 
@@ -75,9 +75,9 @@ class SingleCollector(Collector):
             self._end_episodes(self._ended, self._everyone)
         return 1
 
-    def _observation(self, given: Any) -> NDArray[np.float32]:
-        """A copy, as the environment may write into its own; (1, everything that it shows)."""
-        obs = np.array(given, np.float32)
+    def _observation(self, value: Any) -> NDArray[np.float32]:
+        """Copy an observation, because the environment may overwrite it; (1, width)."""
+        obs = np.array(value, np.float32)
         if obs.shape != self._shape:
             raise ValueError(f"the observation has shape {obs.shape}, its space {self._shape}")
         return obs[None]

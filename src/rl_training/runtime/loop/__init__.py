@@ -1,0 +1,12 @@
+"""Surroundings of the training loop: its state, and callbacks in one file each.
+
+- `state`: `TrainerState` and `TrainResult`
+- `callback`: the base class, the list that calls callbacks in order, intervals
+- `stop_reasons`: names of the reasons for which a run ends
+- `budget`, `early_stopping`, `schedule`: the callbacks of the `control` options
+- `interrupt`: Ctrl-C and SIGTERM as an orderly stop
+- `logging`: rows of averaged metrics
+- `progress`: live bar or plain lines for the user
+- `timing`: seconds by activity
+- `machine`: threads and memory of the process
+"""

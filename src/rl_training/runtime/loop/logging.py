@@ -1,4 +1,4 @@
-"""Averages of losses between two rows of metrics."""
+"""Rows of metrics: averages of the losses since the last row, passed to sinks and callbacks."""
 
 from __future__ import annotations
 
@@ -10,19 +10,27 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rl_training.config import RunError
-from rl_training.runtime.callbacks import Callback, Interval
+from rl_training.runs.metrics import MetricsWriter
+from rl_training.runtime.loop.callback import Callback, Interval
 
 if TYPE_CHECKING:
     from rl_training.algorithms.base import Terms
-    from rl_training.runtime.trainer import TrainerState
+    from rl_training.runtime.loop.state import TrainerState
 
 FOLD = 128  # updates whose scalars stay tensors before they are added up
 
 
-def metrics_row(state: TrainerState, metrics: Mapping[str, float]) -> dict[str, Any]:
-    """Metrics with the clocks of the run at this moment, as sinks take them."""
-    clocks = {"step": state.global_step, "updates": state.update_count, "epoch": state.epoch}
-    return {**clocks, **metrics}
+class MetricsLog:
+    """Writes rows of metrics with the counters of the run, then tells the listeners: `on_log`."""
+
+    def __init__(self, writer: MetricsWriter, listeners: Callback) -> None:
+        self.writer, self.listeners = writer, listeners
+
+    def write(self, state: TrainerState, metrics: Mapping[str, float]) -> None:
+        counters = {"step": state.global_step, "updates": state.update_count, "epoch": state.epoch}
+        with state.spans("log"):
+            self.writer.write({**counters, **metrics})
+        self.listeners.on_log(state, metrics)
 
 
 class LoggingCallback(Callback):
@@ -33,7 +41,7 @@ class LoggingCallback(Callback):
 
     def __init__(
         self,
-        log: Callable[[Mapping[str, float]], None],
+        log: MetricsLog,
         interval: int,
         experience_metrics: Callable[[], dict[str, float]] = dict,
     ) -> None:
@@ -67,7 +75,7 @@ class LoggingCallback(Callback):
     def _log(self, state: TrainerState) -> None:
         with state.spans("log"):
             averages = self._averages(state)
-        self.log(averages)
+        self.log.write(state, averages)
         self._row_step = state.global_step
 
     def on_train_end(self, state: TrainerState) -> None:

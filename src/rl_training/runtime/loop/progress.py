@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, TextIO
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.loop.callback import Callback
 
 if TYPE_CHECKING:
     from rl_training.algorithms.base import Terms
-    from rl_training.runtime.trainer import TrainerState
+    from rl_training.runtime.loop.state import TrainerState
 
 REFRESH_SECONDS = 0.2
 LINE_SECONDS = 10.0

@@ -1,4 +1,4 @@
-"""Where the time of a run goes: a stopwatch whose every second belongs to one named span."""
+"""Time of a run by activity: a stopwatch that books every second on one named span."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ SPANS = ("collect", "sample", "update", "evaluate", "log", "checkpoint", "other"
 
 
 class Spans:
-    """Seconds by span, over the whole run; all of them together are the time that training took.
+    """Seconds by span over the whole run; their sum is the time that training took.
 
-    The training loop books what has passed with `lap`, one clock reading each. What is rare, and may
-    be inside something else, is a `with` block: what encloses it gets only the rest.
+    The training loop books with `lap`, one clock reading each. Rarer activities, which may be nested,
+    use a `with` block; the enclosing span gets only the rest of the time.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class Spans:
         self._since = perf_counter()
 
     def start(self) -> None:
-        """What came before does not count."""
+        """Start counting now."""
         self._since = perf_counter()
 
     def lap(self, span: str) -> None:
@@ -44,7 +44,7 @@ class Spans:
             self._open = outer
 
     def totals(self) -> dict[str, float]:
-        """Of the whole run until now."""
+        """Return the seconds of the whole run until now."""
         self.lap(self._open)
         return dict(self.seconds)
 
@@ -54,7 +54,7 @@ class Spans:
         self._at_row = dict(self.seconds)
 
     def row(self) -> dict[str, float]:
-        """Metrics: seconds since the last row."""
+        """Return metrics: seconds since the last row."""
         totals = self.totals()
         passed = {f"time/{span}_seconds": totals[span] - self._at_row[span] for span in totals}
         self._at_row = totals

@@ -1,0 +1,60 @@
+"""Acting: a learner's policy on tensors and on arrays, with and without exploration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from rl_training.models.actors import Actor
+from rl_training.models.numpy_forward import NumpyFunction
+
+
+class Acting(nn.Module):
+    """Actions of a network called `actor`, in [-1, 1] or numbered from 0."""
+
+    actor: Any
+    device: torch.device
+    generator: torch.Generator
+
+    @torch.no_grad()
+    def act(
+        self, obs: Tensor, *, explore: bool = False, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Actions for normalised observations (batch, obs_dim)."""
+        actor: Actor = self.actor
+        if explore:
+            return actor.sample(obs, self.generator if generator is None else generator)
+        return actor.mode(obs)
+
+    def explore(
+        self, obs: NDArray[np.float32], rng: np.random.Generator, progress: float
+    ) -> NDArray[Any]:
+        """Actions to collect data with in states (envs, obs_dim).
+
+        All randomness is from `rng`; `progress`, from 0 to 1, is the share of the budget gone by.
+        """
+        del progress
+        if self.device.type == "cpu" and hasattr(self.actor, "sample_numpy"):
+            return self.actor.sample_numpy(obs, rng)
+        generator = torch.Generator(self.device)
+        generator.manual_seed(int(rng.integers(2**63)))
+        states = torch.from_numpy(obs).to(self.device)
+        return self.act(states, explore=True, generator=generator).cpu().numpy()
+
+    def best_actions(self, obs: NDArray[np.float32]) -> NDArray[Any]:
+        """Most likely actions in states (envs, obs_dim), for policies that explore around them."""
+        if self.device.type == "cpu" and hasattr(self.actor, "mode_numpy"):
+            return self.actor.mode_numpy(obs)
+        return self.act(torch.from_numpy(obs).to(self.device)).cpu().numpy()
+
+    def after_collecting(self, before: int, after: int) -> None:
+        """Hook for what counts environment steps: their number before and after collecting."""
+
+    def numpy_policy(self) -> NumpyFunction | None:
+        """The deterministic policy on arrays, where the actor offers one."""
+        build = getattr(self.actor, "as_numpy", None)
+        return None if build is None else build()

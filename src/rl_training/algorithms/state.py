@@ -1,0 +1,67 @@
+"""Training state: networks, optimizer moments, counters and the update stream, by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from torch import Tensor
+
+from rl_training.config import CheckpointError
+
+if TYPE_CHECKING:
+    from rl_training.algorithms.base import Algorithm
+
+
+class TrainingState(NamedTuple):
+    """Everything needed to resume bit for bit: tensors for safetensors, values for JSON."""
+
+    tensors: dict[str, Tensor]
+    values: dict[str, Any]
+
+
+def training_state(algorithm: Algorithm[Any]) -> TrainingState:
+    tensors = {f"networks.{key}": value for key, value in algorithm.state_dict().items()}
+    values: dict[str, Any] = {"update_count": algorithm.update_count}
+    for network, optimizer in algorithm.optimizers.items():
+        for parameter_name, parameter in getattr(algorithm, network).named_parameters():
+            for key, value in optimizer.state[parameter].items():
+                holder = tensors if isinstance(value, Tensor) else values
+                holder[f"optimizers.{network}.{parameter_name}.{key}"] = value
+    if algorithm.engine.eager:  # so that a resumed run rounds as this one does
+        values["eager_losses"] = sorted(algorithm.engine.eager)
+    tensors["rng.update"] = algorithm.generator.get_state()
+    return TrainingState(tensors, values)
+
+
+def load_training_state(algorithm: Algorithm[Any], state: TrainingState) -> None:
+    load_networks(algorithm, state.tensors)
+    saved = {**state.tensors, **state.values}
+    for network, optimizer in algorithm.optimizers.items():
+        for parameter_name, parameter in getattr(algorithm, network).named_parameters():
+            prefix = f"optimizers.{network}.{parameter_name}."
+            optimizer.state[parameter] = {
+                key.removeprefix(prefix): value.to(algorithm.device, copy=True)
+                if isinstance(value, Tensor)
+                else value
+                for key, value in saved.items()
+                if key.startswith(prefix)
+            }
+    algorithm.engine.eager.update(state.values.get("eager_losses", ()))
+    algorithm.generator.set_state(state.tensors["rng.update"])
+    algorithm.update_count = int(state.values["update_count"])
+
+
+def load_networks(algorithm: Algorithm[Any], tensors: dict[str, Tensor]) -> None:
+    """Load what acting needs; every name and shape must be this algorithm's."""
+    saved = {
+        key.removeprefix("networks."): value
+        for key, value in tensors.items()
+        if key.startswith("networks.")
+    }
+    try:
+        algorithm.load_state_dict(saved)
+    except RuntimeError as error:
+        raise CheckpointError(
+            f"the saved networks are not those of {algorithm.name!r} with this configuration: "
+            + str(error).split("\n\t")[1].strip()
+        ) from None

@@ -1,0 +1,73 @@
+"""Checkpoints of one run: saved, pinned, pruned and read back."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from rl_training.runtime.checkpoints.format import (
+    STEP_PREFIX,
+    drop_older_replays,
+    point,
+    read_checkpoint,
+    step_directories,
+    write_checkpoint,
+)
+
+Contents = tuple[dict[str, Any], dict[str, Tensor]]  # manifest and tensors
+
+
+class Checkpoints:
+    """The `checkpoints/` directory of a run.
+
+    A pinned step must have a checkpoint, and pruning spares it. Whoever needs a step pins it under
+    a name of its own: "best" for the best score, "good" for the policy to roll back to.
+    """
+
+    def __init__(
+        self, directory: Path, contents: Callable[[], Contents], keep: int | None = None
+    ) -> None:
+        self.directory = directory
+        self.contents = contents  # captures the run as it is now
+        self.keep = keep  # how many of the newest survive pruning; None for all
+        self.pinned: dict[str, int] = {}
+        self.outdated = False  # networks were exchanged after the last save
+
+    def has(self, step: int) -> bool:
+        return self._path(step).exists()
+
+    def save(self, step: int) -> None:
+        """Write a checkpoint of this moment and let `last` point to it."""
+        write_checkpoint(self._path(step), *self.contents())
+        self.outdated = False
+        point(self.directory, "last", step)
+        drop_older_replays(self.directory)
+
+    def networks_at(self, step: int) -> dict[str, Tensor]:
+        """Read the networks of an earlier checkpoint."""
+        return read_checkpoint(self._path(step), policy_only=True).tensors
+
+    def lacks_pinned(self) -> bool:
+        """Tell whether a pinned step has no checkpoint yet."""
+        return not all(self.has(step) for step in self.pinned.values())
+
+    def point_best(self) -> None:
+        """Let `best` point to the step pinned under that name."""
+        if "best" in self.pinned:
+            point(self.directory, "best", self.pinned["best"])
+
+    def prune(self) -> None:
+        """Delete all but the newest `keep` checkpoints and the pinned ones."""
+        if self.keep is None:
+            return
+        spared = {self._path(step) for step in self.pinned.values()}
+        for path in step_directories(self.directory)[: -self.keep]:
+            if path not in spared:
+                shutil.rmtree(path)
+
+    def _path(self, step: int) -> Path:
+        return self.directory / f"{STEP_PREFIX}{step}"

@@ -1,0 +1,88 @@
+"""Times at which the policy is evaluated, and the report of its scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rl_training.algorithms.base import Terms
+from rl_training.config import RunError
+from rl_training.runtime.evaluation.evaluator import Evaluation, EvaluationError, Evaluator
+from rl_training.runtime.loop.callback import Callback, Interval
+from rl_training.runtime.loop.logging import MetricsLog
+from rl_training.runtime.loop.state import TrainerState
+from rl_training.runtime.loop.stop_reasons import INTERRUPTED
+
+
+class EvaluationCallback(Callback):
+    """Evaluates when `eval_interval` is crossed, always on the same initial states.
+
+    Scores are written first; then the `listeners`, which come after this callback in a tick, get
+    `on_eval_end`, and after that their own hook of the tick.
+    """
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        seeds: Sequence[int],
+        interval: int,
+        log: MetricsLog,
+        listeners: Callback,
+        *,
+        evaluates_first: bool = False,
+    ) -> None:
+        self.evaluator, self.seeds = evaluator, seeds
+        self.interval = Interval(interval)
+        self.log, self.listeners = log, listeners
+        self.evaluates_first = evaluates_first
+        self.evaluated_at = -1
+        self.owed = False  # in a checkpoint that was written because an evaluation failed
+        self._phase = ""
+
+    def on_train_start(self, state: TrainerState) -> None:
+        self.interval.last = state.global_step
+        self._phase = state.phase
+        if self.evaluates_first or self.owed:
+            self.evaluate(state)
+
+    def on_collect_end(self, state: TrainerState, env_steps: int) -> None:
+        self._tick(state)
+
+    def on_update_end(self, state: TrainerState, terms: Terms) -> None:
+        self._tick(state)
+
+    def on_train_end(self, state: TrainerState) -> None:
+        """Score the final policy even if the budget is no multiple of the interval."""
+        if self.evaluated_at != state.global_step and state.stop_reason != INTERRUPTED:
+            self.evaluate(state)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"evaluated_at": self.evaluated_at, "owed": self.owed}
+
+    def load_state_dict(self, values: dict[str, Any]) -> None:
+        self.evaluated_at, self.owed = values["evaluated_at"], values.get("owed", False)
+
+    def evaluate(self, state: TrainerState) -> None:
+        """Score the policy, write the scores and pass them on."""
+        self.owed = True
+        evaluation = self._score(state)
+        metrics = evaluation.metrics()
+        self.log.write(state, metrics)
+        writer = self.log.writer
+        with state.spans("log"):
+            writer.write_episodes(state.global_step, evaluation.returns, evaluation.lengths)
+        self.listeners.on_eval_end(state, {**writer.latest, **metrics})
+        self.evaluated_at, self.owed = state.global_step, False
+
+    def _score(self, state: TrainerState) -> Evaluation:
+        with state.spans("evaluate"):
+            try:
+                return self.evaluator.run(self.seeds)
+            except RunError as error:
+                raise EvaluationError(str(error)) from error.__cause__
+
+    def _tick(self, state: TrainerState) -> None:
+        crossed, phase_before = self.interval.crossed(state), self._phase
+        self._phase = state.phase
+        if crossed or phase_before != state.phase:  # the offline score, to compare later ones with
+            self.evaluate(state)

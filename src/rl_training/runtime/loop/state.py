@@ -1,0 +1,61 @@
+"""Position of a run: the counters that callbacks read, and the request to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rl_training.runtime.loop.timing import Spans
+
+
+@dataclass
+class TrainerState:
+    """Position of a run. The trainer writes it; callbacks read it and may request a stop."""
+
+    algorithm: Any  # the learner
+    run_dir: Path | None = None
+    global_step: int = 0  # gradient updates while offline, environment steps while collecting
+    epoch: int = 0  # passes over the dataset
+    update_count: int = 0
+    phase: str = "offline"  # or "online", once it collects
+    mid_step: bool = False  # updates that belong to the last environment step are still to come
+    should_stop: bool = False
+    stop_reason: str | None = None
+    spans: Spans = field(default_factory=Spans)  # seconds by activity
+
+    def request_stop(self, reason: str) -> None:
+        """End the run at this tick; the first reason is kept."""
+        if not self.should_stop:
+            self.should_stop, self.stop_reason = True, reason
+
+    def clear_stop(self) -> None:
+        """Let a run that was stopped go on."""
+        self.should_stop, self.stop_reason = False, None
+
+    def progress(self) -> dict[str, Any]:
+        """Return the counters that a checkpoint keeps."""
+        return {
+            "global_step": self.global_step,
+            "epoch": self.epoch,
+            "update_count": self.update_count,
+            "should_stop": self.should_stop,
+            "stop_reason": self.stop_reason,
+        }
+
+    def load_progress(self, values: Mapping[str, Any]) -> None:
+        """Take the counters back from a checkpoint."""
+        for key in self.progress():
+            if key in values:
+                setattr(self, key, values[key])
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """Files and final metrics of a finished run."""
+
+    run_dir: Path
+    checkpoint_path: Path
+    metrics: dict[str, float] = field(default_factory=dict)
+    stop_reason: str | None = None

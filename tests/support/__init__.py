@@ -1,0 +1,9 @@
+"""Helpers that several test files share; no test imports another test.
+
+- `runs`: crashes at a chosen moment, and the comparison of two runs bit for bit
+- `envs`: environments that are scripted, fail, or are not reproducible
+- `data`: a small log
+- `algorithms`: small learners of every registered algorithm, and batches for them
+- `online`: the same for algorithms that collect, and a look at their targets
+- `parity/`: the same weights, batch and noise in another library and in ours
+"""
