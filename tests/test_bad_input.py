@@ -390,7 +390,7 @@ def test_full_disk_is_named(
         raise OSError(28, "No space left on device")
 
     Path("runs").mkdir()
-    monkeypatch.setattr("rl_training.runs.layout.write_json", full)
+    monkeypatch.setattr("rl_training.runs.metadata.write_json", full)
     assert "cannot write to" in refused(capsys, "train", "bc/pendulum", "total_timesteps=5")
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -11,6 +14,7 @@ import torch
 
 import rl_training
 from rl_training import BC, TD3BC, TrainConfig
+from rl_training.algorithms import list_algorithm_specs
 from rl_training.config import ConfigError, EnvError, OutputError, RunError
 from rl_training.data import TransitionDataset
 from tests.support.data import make_fields
@@ -50,8 +54,53 @@ def test_public_names_are_importable(module: str) -> None:
         _ = imported.Nonsense
 
 
-def test_dir_lists_the_managed_classes() -> None:
-    assert {"BC", "TD3BC", "TrainConfig"} <= set(dir(rl_training))
+def managed_names() -> set[str]:
+    return {spec.class_name for spec in list_algorithm_specs()}
+
+
+@pytest.mark.parametrize("module", [rl_training, rl_training.api])
+def test_dir_lists_the_managed_classes(module: ModuleType) -> None:
+    assert {"TrainConfig", "train", *managed_names()} <= set(dir(module))
+    for name in dir(module):
+        assert getattr(module, name) is not None
+
+
+def test_type_checkers_see_every_name_that_the_api_has() -> None:
+    """A new algorithm or function needs its line in `api/__init__.pyi`."""
+    package = Path(rl_training.__file__).parent
+    tree = ast.parse((package / "api" / "__init__.pyi").read_text())
+    classes = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    names = {alias.name: node.module for node in imports for alias in node.names}
+    assert classes == managed_names()
+    assert names == rl_training.api._MODULE_OF
+    assert (package / "py.typed").exists()
+
+
+def test_a_users_script_is_typed(tmp_path: Path) -> None:
+    mypy = pytest.importorskip("mypy.api")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import rl_training\n"
+        "from rl_training import TD3BC, TrainConfig\n"
+        'reveal_type(rl_training.IQL.load("x"))\n'
+        'reveal_type(TD3BC.from_config("td3_bc/pendulum", seed=3).learn().metrics)\n'
+        'TD3BC(TrainConfig(algo="td3_bc")).evaluate("ten")\n'
+        "rl_training.Nonsense\n"
+    )
+    options = tmp_path / "mypy.ini"
+    options.write_text(  # the types of other packages take most of the time and are not asked for
+        "[mypy]\nfollow_imports = silent\n"
+        "[mypy-torch.*,gymnasium.*,pydantic.*,rich.*]\nfollow_imports = skip\n"
+    )
+    words = [f"--config-file={options}", f"--cache-dir={tmp_path / 'cache'}"]
+    text, _, _ = mypy.run([*words, str(script)])
+    notes = [line.split(": ", 1)[1] for line in text.splitlines() if "script.py" in line]
+    assert notes[0] == 'note: Revealed type is "rl_training.api.IQL"'
+    assert re.match(r'note: Revealed type is "(builtins\.)?dict\[', notes[1])
+    assert 'incompatible type "str"; expected "int"' in notes[2]
+    assert 'no attribute "Nonsense"' in notes[3]
+    assert len(notes) == 4
 
 
 def test_life_of_a_managed_algorithm(pendulum_config: Any, tmp_path: Path) -> None:
@@ -124,6 +173,14 @@ def test_own_data_and_no_environment(tmp_path: Path) -> None:
         algorithm.evaluate()
     again = BC.load(result.run_dir)
     assert again.learn(dataset=dataset, total_timesteps=30).checkpoint_path.name == "step_30"
+
+
+def test_train_functions_take_own_data(tmp_path: Path) -> None:
+    dataset = TransitionDataset.from_dict(make_fields())
+    kwargs = {"hidden_sizes": [8]}
+    config = TrainConfig(algo="bc", total_timesteps=5, output_dir=str(tmp_path), algo_kwargs=kwargs)
+    result = rl_training.runtime.train_bc(config, dataset=dataset)
+    assert BC.load(result.run_dir).predict(np.zeros(3)).shape == (2,)
 
 
 def test_save_does_not_overwrite_what_is_no_checkpoint(small_config: Any, tmp_path: Path) -> None:

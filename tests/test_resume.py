@@ -220,7 +220,7 @@ def test_a_run_is_trained_by_one_process_at_a_time(pendulum_config: Any) -> None
                     resume(state.run_dir or "")
 
     result = train(pendulum_config(), callbacks=[ResumeToo()])
-    assert not (result.run_dir / ".lock").exists()
+    assert not (result.run_dir / ".lock.pid").exists()
 
 
 @pytest.mark.parametrize("damage", [b"", b"\xff\xfe", b'{"step": 7, "upd'])

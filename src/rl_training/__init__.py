@@ -1,23 +1,38 @@
 """Offline, online and offline-to-online deep reinforcement learning on one runtime.
 
 Names are looked up when they are first used, so importing the package costs no torch import.
+Each room imports only from those below it:
+
+- `cli`         command line
+- `api`         everything that users import, and all that the command line calls
+- `experiment`  configurations from files, several seeds, names of the registry
+- `runtime`     one training loop, evaluation, checkpoints
+- `algorithms`  learners, a file each, and their registry
+- `models`      networks and distributions
+- `data`        datasets, replay buffers, batches
+- `envs`        environments, rewards, spaces
+- `reports`     comparisons of runs, from their directories
+- `runs`        run directories: writing and reading
+- `spec`        sizes and bounds of observations and actions
+- `files`       atomic writes
+- `config`      errors, options, YAML
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from rl_training.runtime.config.train_config import TrainConfig as TrainConfig
+from typing import Any
 
 try:
     __version__ = version("rl-training")
 except PackageNotFoundError:  # a source tree that was never installed
     __version__ = "0.0.0"
 
-_ROOMS = ("algorithms", "api", "cli", "config", "data", "envs", "experiment", "models", "runtime")
+_ROOMS = (
+    "algorithms", "api", "cli", "config", "data", "envs", "experiment", "models", "reports", "runs",
+    "runtime",
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""`python -m rl_training` and the console script `rl-training`."""
+"""Entry point of `python -m rl_training` and of the console script `rl-training`."""
 
 from __future__ import annotations
 

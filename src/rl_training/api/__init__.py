@@ -1,39 +1,62 @@
-"""What users import: a managed class for every registered algorithm, and functions.
+"""Names that users import: a managed class for every registered algorithm, and functions.
 
-`rl_training.api.TD3BC` and the like are made from the registry when they are first asked for.
+Names are looked up when they are first used, so that importing this room costs no torch import.
+`rl_training.api.TD3BC` and the like are made from the registry; `__init__.pyi` lists them for type
+checkers.
+
+- `algorithms`  the managed classes: learn, evaluate, predict, save, load
+- `runs`        train, resume, evaluate and predict as functions; several seeds side by side
+- `data`        describe, check, convert and collect datasets
+- `catalog`     algorithms, packaged configurations, built-in datasets, options
+- `machine`     cores, threads, device, cache: facts for `rl-training doctor`
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
-from rl_training.algorithms.registry import get_algorithm_spec, list_algorithm_specs
-from rl_training.api.algorithms import ManagedAlgorithm, managed_class
-from rl_training.experiment import load_config
-from rl_training.runtime import TrainConfig, TrainResult, resume, train
-from rl_training.runtime import evaluate_checkpoint as evaluate
-from rl_training.runtime import predict_checkpoint as predict
+_MODULES = {
+    "rl_training.api.algorithms": ("ManagedAlgorithm", "algorithm"),
+    "rl_training.api.runs": (
+        "evaluate", "predict", "resume", "summarize_results", "train", "train_seeds",
+    ),
+    "rl_training.api.data": (
+        "action_bounds", "check_dataset", "collect_dataset", "convert_dataset", "describe_dataset",
+        "export_replay", "parse_observations", "read_observations", "save_actions",
+    ),
+    "rl_training.api.catalog": (
+        "builtin_datasets", "load_plugin", "nested_options", "option_groups", "resolve_config",
+    ),
+    "rl_training.algorithms.registry": ("get_algorithm_spec", "list_algorithm_specs"),
+    "rl_training.experiment.configs": ("load_config", "packaged_configs", "parse_assignments"),
+    "rl_training.experiment.seed_processes": ("SeedsFailedError",),
+    "rl_training.reports.seeds": ("group_by_configuration", "summarize_seeds"),
+    "rl_training.data.checks.dataset_checks": ("Finding",),
+    "rl_training.runs.layout": ("check_output_dir",),
+    "rl_training.runs.metadata": ("package_versions",),
+    "rl_training.runs.metrics": ("Sink", "register_logger"),
+    "rl_training.runs.reading": ("RunReport", "Score", "read_run"),
+    "rl_training.runtime.callbacks": ("Callback",),
+    "rl_training.runtime.checkpoints.format": ("find_checkpoint",),
+    "rl_training.runtime.config.train_config": ("TrainConfig", "group_classes"),
+    "rl_training.runtime.trainer": ("TrainResult",),
+}  # fmt: skip
+_SUBMODULES = ("algorithms", "catalog", "data", "machine", "runs")
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
-__all__ = [
-    "ManagedAlgorithm",
-    "TrainConfig",
-    "TrainResult",
-    "algorithm",
-    "evaluate",
-    "load_config",
-    "predict",
-    "resume",
-    "train",
-]
-
-
-def algorithm(name: str) -> type[ManagedAlgorithm]:
-    """The managed class of an algorithm by its registered name."""
-    return managed_class(get_algorithm_spec(name))
+__all__ = sorted(_MODULE_OF)
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULE_OF:
+        return getattr(import_module(_MODULE_OF[name]), name)
+    if name in _SUBMODULES:  # asked here first by `from rl_training.api import machine`
+        return import_module(f"rl_training.api.{name}")
     if not name.startswith("_"):
+        from rl_training.algorithms.registry import list_algorithm_specs
+        from rl_training.api.algorithms import managed_class
+
         for spec in list_algorithm_specs():
             if spec.class_name == name:
                 return managed_class(spec)
@@ -41,4 +64,6 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
+    from rl_training.algorithms.registry import list_algorithm_specs
+
     return sorted({*__all__, *(spec.class_name for spec in list_algorithm_specs())})

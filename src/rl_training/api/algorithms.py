@@ -1,4 +1,4 @@
-"""The managed classes: an algorithm with its configuration, its run and its policy in memory."""
+"""Managed classes: an algorithm with its configuration, its run and its policy in memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 from numpy.typing import ArrayLike, NDArray
 
-from rl_training.algorithms.registry import AlgorithmSpec
+from rl_training.algorithms.registry import AlgorithmSpec, get_algorithm_spec
 from rl_training.config import CheckpointError, ConfigError, OutputError, Problem, RunError
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.experiment.configs import load_config
@@ -42,12 +42,12 @@ class ManagedAlgorithm:
 
     @classmethod
     def from_config(cls: type[ManagedT], name: str | Path, **overrides: Any) -> ManagedT:
-        """From a file or a packaged configuration, e.g. `from_config("td3_bc/pendulum", seed=3)`."""
+        """Make one from a file or a packaged configuration: `from_config("td3_bc/pendulum", seed=3)`."""
         return cls(load_config(name, overrides))
 
     @classmethod
     def load(cls: type[ManagedT], path: str | Path) -> ManagedT:
-        """From a checkpoint or a run directory; `learn` then goes on exactly where it was."""
+        """Load a checkpoint or a run directory; `learn` then goes on exactly where it was."""
         checkpoint, config = open_checkpoint(path, policy_only=True)
         if config.algo != cls.algo:
             raise CheckpointError(f"{path} is a checkpoint of {config.algo!r}, not of {cls.algo!r}")
@@ -69,7 +69,7 @@ class ManagedAlgorithm:
     ) -> TrainResult:
         """Train to the budget; after `load` or an earlier `learn`, go on from there.
 
-        With `online` what was learned offline goes on for `total_timesteps` steps in an environment.
+        With `online` an offline policy is fine-tuned in an environment for `total_timesteps` steps.
         """
         if dataset is not None and not isinstance(dataset, TransitionDataset):
             raise ConfigError(f"dataset must be a TransitionDataset, got {dataset!r}")
@@ -111,7 +111,7 @@ class ManagedAlgorithm:
         env_id: str | None = None,
         deterministic: bool = True,
     ) -> dict[str, float]:
-        """Scores on the environment's own reward, over episodes that training never looked at."""
+        """Score the policy on the unshaped reward, over initial states that training never saw."""
         return evaluate_policy(
             self._trained("evaluate"),
             self.config,
@@ -124,14 +124,14 @@ class ManagedAlgorithm:
     def predict(
         self, obs: ArrayLike | Mapping[str, Any], *, deterministic: bool = True
     ) -> NDArray[Any]:
-        """Actions in the environment's units, for one observation or a batch."""
+        """Return actions in environment units, for one observation or a batch."""
         if self._policy is None:
             self._trained("predict")
         assert self._policy is not None
         return self._policy.predict(obs, deterministic=deterministic)
 
     def save(self, path: str | Path) -> Path:
-        """A copy of the newest checkpoint, complete enough to go on training from."""
+        """Copy the newest checkpoint to `path`, complete enough to go on training from."""
         self._trained("save")
         assert self._checkpoint is not None
         target = Path(path).expanduser()
@@ -164,7 +164,7 @@ _MANAGED: dict[str, type[ManagedAlgorithm]] = {}
 
 
 def managed_class(spec: AlgorithmSpec) -> type[ManagedAlgorithm]:
-    """The one managed class of an algorithm, made from its registration."""
+    """Managed class of a registration; made once, so that it is always the same object."""
     if spec.name not in _MANAGED:
         _MANAGED[spec.name] = type(
             spec.class_name,
@@ -172,3 +172,8 @@ def managed_class(spec: AlgorithmSpec) -> type[ManagedAlgorithm]:
             {"algo": spec.name, "__doc__": spec.summary, "__module__": "rl_training.api"},
         )
     return _MANAGED[spec.name]
+
+
+def algorithm(name: str) -> type[ManagedAlgorithm]:
+    """Managed class of an algorithm by its registered name."""
+    return managed_class(get_algorithm_spec(name))

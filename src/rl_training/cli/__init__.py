@@ -1,1 +1,13 @@
-"""The command line: one small module per verb, each calling the API."""
+"""Command line: a small module per verb, which calls `rl_training.api` and prints the answer.
+
+- `main`        the application, `--version`, errors as one or two lines with an exit code
+- `console`     where text goes, how plugins load, how notes are shown
+- `train`       `train` and `resume`
+- `seed_lines`  one live line per seed
+- `evaluate`    `eval`
+- `predict`     `predict`
+- `data`        `data info|check|convert|collect`
+- `report`      `report`
+- `show`        `list`, `explain`, `config`
+- `doctor`      `doctor`, with `threads`, its lines on cores and threads
+"""

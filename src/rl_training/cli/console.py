@@ -1,4 +1,4 @@
-"""Shared manners of every verb: where text goes, how plugins load, how notes are shown."""
+"""Conventions of every verb: where text goes, how plugins load, how notes are shown."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from typing import Annotated, Any
 
 import typer
 
+from rl_training import api
+
 
 def say(text: str = "") -> None:
-    """A line of result, on stdout."""
+    """Write a line of the result to stdout."""
     sys.stdout.write(f"{text}\n")
 
 
 def note(text: str) -> None:
-    """A line beside the result, on stderr."""
+    """Write a line that is not part of the result to stderr."""
     sys.stderr.write(f"{text}\n")
 
 
@@ -43,11 +45,8 @@ def show_notes(quiet: bool = False) -> None:
 
 
 def _load_plugins(plugins: list[str]) -> list[str]:
-    if plugins:
-        from rl_training.algorithms.registry import load_plugin
-
-        for plugin in plugins:
-            load_plugin(plugin)
+    for plugin in plugins:
+        api.load_plugin(plugin)
     return plugins
 
 
@@ -55,7 +54,7 @@ PluginOption = Annotated[
     list[str],
     typer.Option(
         "--plugin",
-        help="Python file or module that registers an algorithm or a dataset format.",
+        help="Python file or module that registers an algorithm, a dataset format or a logger.",
         callback=_load_plugins,
         is_eager=True,
     ),

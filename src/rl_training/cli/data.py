@@ -1,4 +1,4 @@
-"""`data info|check|convert|collect`: look at logs, find what is wrong with them, make new ones."""
+"""`data info|check|convert|collect`: look at datasets, find what is wrong with them, make new ones."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rl_training import api
 from rl_training.cli.console import PluginOption, say, say_json
-from rl_training.config import ConfigError, DatasetError
+from rl_training.config import ConfigError
 
 if TYPE_CHECKING:
-    from rl_training.data.checks.dataset_checks import Finding
-    from rl_training.data.offline_dataset import TransitionDataset
-    from rl_training.spec import ProblemSpec
+    from rl_training.api import Finding
 
 app = typer.Typer(help="Look at, check, convert and collect datasets.", no_args_is_help=True)
 Location = Annotated[str, typer.Argument(help="A file, builtin:NAME or minari:NAME.")]
@@ -23,10 +22,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @app.command()
 def info(dataset: Location, json: Json = False, plugin: PluginOption = []) -> None:  # noqa: B006
-    """What a dataset holds: sizes, episodes, returns, ranges."""
-    from rl_training.data.locations import load_location
-
-    description = load_location(dataset).describe()
+    """Show what a dataset holds: sizes, episodes, returns, ranges."""
+    description = api.describe_dataset(dataset)
     if json:
         say_json(description)
         return
@@ -44,9 +41,7 @@ def check(
     plugin: PluginOption = [],  # noqa: B006
 ) -> None:
     """Report what makes offline training fail silently; exit code 1 if anything is wrong."""
-    from rl_training.data.locations import check_location
-
-    findings = check_location(dataset, spec=None if env is None else _spec(env))
+    findings = api.check_dataset(dataset, env_id=env)
     wrong = [finding for finding in findings if finding.level != "info"]
     if json:
         say_json([asdict(finding) for finding in findings])
@@ -85,21 +80,24 @@ def convert(
     plugin: PluginOption = [],  # noqa: B006
 ) -> None:
     """Write a dataset in another format, or with something about it changed."""
-    from rl_training.data.locations import load_location
-
-    _refuse_existing(target, overwrite)
     _require_finite("--reward-scale", reward_scale)
     _require_finite("--reward-shift", reward_shift)
     if scale_actions is not None:
         _require_finite("--scale-actions", scale_actions)
-    dataset = load_location(source)
-    if with_next_actions:
-        dataset = dataset.with_next_actions()
-    if top_fraction is not None:
-        dataset = dataset.top_episodes(top_fraction)
-    dataset = dataset.with_reward_transform(scale=reward_scale, shift=reward_shift)
-    dataset = _change_actions(dataset, scale_actions, clip_actions, env)
-    _save(dataset, target)
+        if not scale_actions > 1 / 3.4e38:
+            raise ConfigError(f"--scale-actions must be > 0, got {scale_actions}")
+    transitions = api.convert_dataset(
+        source,
+        target,
+        with_next_actions=with_next_actions,
+        scale_actions=scale_actions,
+        clip_actions=_clip_bounds(clip_actions, env),
+        top_fraction=top_fraction,
+        reward_scale=reward_scale,
+        reward_shift=reward_shift,
+        overwrite=overwrite,
+    )
+    _say_written(transitions, target)
 
 
 @app.command()
@@ -112,7 +110,7 @@ def collect(
         Path | None, typer.Option(help="Act with this policy; without it, act at random.")
     ] = None,
     from_run: Annotated[
-        Path | None, typer.Option(help="Take what an online run has in its replay instead.")
+        Path | None, typer.Option(help="Export the replay buffer of an online run instead.")
     ] = None,
     steps: Annotated[
         int | None, typer.Option(min=1, help="How many transitions (default: 10,000).")
@@ -126,37 +124,24 @@ def collect(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output.")] = False,
     plugin: PluginOption = [],  # noqa: B006
 ) -> None:
-    """Roll out a policy, or take over a run's replay; terminations and truncations are kept apart."""
-    from rl_training.runtime.collect import collect_dataset, replay_dataset
-
-    _refuse_existing(output, overwrite)
+    """Roll out a policy, or export a replay buffer; terminations and truncations are kept apart."""
     if from_run is not None:
         if env or checkpoint or steps or noise or stochastic or seed:
             raise ConfigError("--from-run takes transitions as they were made: no other option")
-        _save(replay_dataset(from_run), output)
+        _say_written(api.export_replay(from_run, output, overwrite=overwrite), output)
         return
     _require_finite("--noise", noise)
-    dataset = collect_dataset(
+    transitions = api.collect_dataset(
+        output,
         env_id=env,
         checkpoint=checkpoint,
         steps=10_000 if steps is None else steps,
         noise=noise,
         deterministic=not stochastic,
         seed=seed,
+        overwrite=overwrite,
     )
-    _save(dataset, output)
-
-
-def _refuse_existing(path: Path, overwrite: bool) -> None:
-    from rl_training.data.formats import file_endings
-    from rl_training.runs.layout import check_output_dir
-
-    endings = file_endings(writable=True)
-    if path.suffix.lower() not in endings:
-        raise DatasetError(f"{path}: write to a file that ends in {', '.join(endings)}")
-    if path.exists() and not overwrite:
-        raise DatasetError(f"{path} exists; pass --overwrite to replace it")
-    check_output_dir(path.parent)
+    _say_written(transitions, output)
 
 
 def _require_finite(option: str, value: float) -> None:
@@ -164,44 +149,22 @@ def _require_finite(option: str, value: float) -> None:
         raise ConfigError(f"{option} must be finite and below 3.4e38, got {value}")
 
 
-def _spec(env: str) -> ProblemSpec:
-    from rl_training.envs.spaces import infer_env_spaces
-
-    return infer_env_spaces(env)
-
-
-def _change_actions(
-    dataset: TransitionDataset, scale: float | None, clip: bool, env: str | None
-) -> TransitionDataset:
-    if scale is not None:
-        if not scale > 1 / 3.4e38:
-            raise ConfigError(f"--scale-actions must be > 0, got {scale}")
-        dataset = dataset.with_action_scaling(-1 / scale, 1 / scale)
-    if clip:
-        return dataset.with_action_clipping(*_bounds(env))
-    if env is not None:
-        raise ConfigError("--env is used with --clip-actions only")
-    return dataset
+def _clip_bounds(clip: bool, env: str | None) -> tuple[Any, Any] | None:
+    if not clip:
+        if env is not None:
+            raise ConfigError("--env is used with --clip-actions only")
+        return None
+    return (-1.0, 1.0) if env is None else api.action_bounds(env)
 
 
-def _bounds(env: str | None) -> tuple[Any, Any]:
-    if env is None:
-        return -1.0, 1.0
-    spec = _spec(env)
-    if spec.action_kind == "discrete":
-        raise ConfigError(f"{env} has discrete actions, so there are no bounds to clip to")
-    return spec.action_low, spec.action_high
-
-
-def _save(dataset: TransitionDataset, path: Path) -> None:
-    dataset.save(path)
-    say(f"{len(dataset)} transitions written to {path}")
+def _say_written(transitions: int, path: Path) -> None:
+    say(f"{transitions} transitions written to {path}")
 
 
 def _finding(finding: Finding) -> str:
-    place = "" if finding.row is None else f" (row {finding.row})"
+    row = "" if finding.row is None else f" (row {finding.row})"
     fix = f"\n    fix: {finding.fix}" if finding.fix else ""
-    return f"{finding.level}: {finding.name}{place}: {finding.message}{fix}"
+    return f"{finding.level}: {finding.name}{row}: {finding.message}{fix}"
 
 
 def _text(value: Any) -> str:

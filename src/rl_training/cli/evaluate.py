@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from rl_training import api
 from rl_training.cli.console import PluginOption, say, say_json
 
 
@@ -25,12 +26,9 @@ def evaluate(
     plugin: PluginOption = [],  # noqa: B006
 ) -> None:
     """Evaluate a policy on the environment's own reward."""
-    from rl_training.runtime import evaluate_checkpoint
-    from rl_training.runtime.checkpoints.format import find_checkpoint
-
-    path = find_checkpoint(checkpoint)
+    path = api.find_checkpoint(checkpoint)
     video_dir = path.parent / f"{path.name}-videos" if video else None
-    metrics = evaluate_checkpoint(
+    metrics = api.evaluate(
         path,
         num_episodes=episodes,
         seed=seed,

@@ -1,4 +1,4 @@
-"""The application: verbs, `--version`, and errors as one or two lines with an exit code."""
+"""Application: verbs, `--version`, and errors as one or two lines with an exit code."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return 0
     except Exception as error:
-        # usage errors: click's, which typer has of its own in later versions, so not by class
+        # usage errors: later versions of typer have a copy of click's classes, so not by class
         if hasattr(error, "show") and hasattr(error, "exit_code"):
             error.show()
             return int(error.exit_code)

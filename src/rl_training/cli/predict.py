@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rl_training import api
 from rl_training.cli.console import PluginOption, say
 from rl_training.config import ConfigError, RLTrainingError
 
@@ -17,7 +18,9 @@ def predict(
     obs: Annotated[str | None, typer.Option(help="'[1, 0, 0]', or a list of such.")] = None,
     input: Annotated[
         str | None,
-        typer.Option(help="Observations: a log (.npz, .pt, .hdf5), builtin:NAME or minari:NAME."),
+        typer.Option(
+            help="Observations: a dataset (.npz, .pt, .hdf5), builtin:NAME or minari:NAME."
+        ),
     ] = None,
     output: Annotated[Path | None, typer.Option(help="Write actions to this .npz.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output.")] = False,
@@ -25,13 +28,11 @@ def predict(
     plugin: PluginOption = [],  # noqa: B006
 ) -> None:
     """Print (or write) the policy's actions in the environment's units."""
-    from rl_training.runtime import predict_checkpoint
-
     if output is not None:
         _check_output(output, input, overwrite)
     values = _observations(obs, input)
     try:
-        actions = predict_checkpoint(checkpoint, values, deterministic=not stochastic)
+        actions = api.predict(checkpoint, values, deterministic=not stochastic)
     except RLTrainingError:
         raise
     except ValueError as error:
@@ -39,15 +40,13 @@ def predict(
     if output is None:
         say(json.dumps(actions.tolist()))
         return
-    _write(output, actions)
+    api.save_actions(output, actions)
     count = len(values) if values.ndim == 2 else 1
     say(f"{count} action{'s' * (count != 1)} written to {output}")
 
 
 def _check_output(output: Path, source: str | None, overwrite: bool) -> None:
-    """Before any work is done."""
-    from rl_training.runs.layout import check_output_dir
-
+    """Refuse an output before any work is done."""
     if output.suffix != ".npz":
         raise ConfigError(f"--output {output}: write to a .npz file")
     if output.exists():
@@ -55,37 +54,12 @@ def _check_output(output: Path, source: str | None, overwrite: bool) -> None:
             raise ConfigError(f"--output {output} is the --input: write to another file")
         if not overwrite:
             raise ConfigError(f"--output {output} exists; pass --overwrite to replace it")
-    check_output_dir(output.parent)
+    api.check_output_dir(output.parent)
 
 
 def _observations(obs: str | None, source: str | None) -> Any:
     if obs is not None and source is None:
-        return _parse(obs)
+        return api.parse_observations(obs)
     if source is not None and obs is None:
-        from rl_training.data.locations import read_observations
-
-        return read_observations(source)
+        return api.read_observations(source)
     raise ConfigError("predict needs either --obs '[...]' or --input LOG")
-
-
-def _parse(text: str) -> Any:
-    import numpy as np
-
-    from rl_training.spec import flat_goals
-
-    try:
-        values = json.loads(text)
-        if isinstance(values, dict):
-            values = flat_goals(values)
-        return np.asarray(values, dtype=np.float32)
-    except (json.JSONDecodeError, ValueError, TypeError):
-        raise ConfigError(f"--obs {text!r}: write a list of numbers, such as '[1, 0, 0]'") from None
-
-
-def _write(path: Path, actions: Any) -> None:
-    import numpy as np
-
-    from rl_training.data.saving import written_aside
-
-    with written_aside(path) as aside, aside.open("wb") as file:  # savez renames a path
-        np.savez(file, actions=actions)

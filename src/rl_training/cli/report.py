@@ -1,4 +1,4 @@
-"""`report`: scores and times of runs, from their directories alone."""
+"""`report`: scores and times of runs, read from their directories."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rl_training import api
 from rl_training.cli.console import say, say_json
 
 if TYPE_CHECKING:
-    from rl_training.runs.reading import RunReport, Score
+    from rl_training.api import RunReport, Score
 
 
 def report(
@@ -20,13 +21,11 @@ def report(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show how runs ended, what they reached and where their time went."""
-    from rl_training.runs.reading import grouped, over_seeds, read_run
-
-    found = [read_run(run) for run in dict.fromkeys(runs)]
-    groups = grouped(found)
+    reports = [api.read_run(run) for run in dict.fromkeys(runs)]
+    groups = api.group_by_configuration(reports)
     if json:
-        several = [over_seeds(group) for group in groups if len(group) > 1]
-        say_json({"runs": [run.as_dict() for run in found], "groups": several})
+        several = [api.summarize_seeds(group) for group in groups if len(group) > 1]
+        say_json({"runs": [report.as_dict() for report in reports], "groups": several})
         return
     for position, group in enumerate(groups):
         if position:
@@ -34,7 +33,7 @@ def report(
         if len(group) == 1:
             _say_run(group[0])
         else:
-            _say_group(group, over_seeds(group))
+            _say_group(group, api.summarize_seeds(group))
 
 
 def _say_run(run: RunReport) -> None:
@@ -89,11 +88,11 @@ def _score(score: Score) -> str:
 
 
 def _plus_minus(mean: float, spread: float) -> str:
-    """Four digits of the mean, and the spread as precisely."""
+    """Format with four digits of the mean, and as many decimals of the spread."""
     size = max(abs(mean), spread)
     decimals = 3 - math.floor(math.log10(size)) if size > 0 else 0
-    places = min(max(decimals, 0), 9)
-    return f"{mean:.{places}f} ± {spread:.{places}f}"
+    decimals = min(max(decimals, 0), 9)
+    return f"{mean:.{decimals}f} ± {spread:.{decimals}f}"
 
 
 def _ending(run: RunReport) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 LINE_SECONDS = 10.0
 
@@ -33,34 +34,55 @@ class SeedLines:
 
     def show(self, seed: int, message: Mapping[str, Any]) -> None:
         """Take a message of a seed's process."""
+        if message["state"] == "note":
+            self._write(f"seed {seed}  note: {message['text']}")
+            return
         if self._quiet:
             return
         self._texts[seed] = _text(message)
         if sys.stderr.isatty():
-            if self._live is None:
-                console = Console(file=sys.stderr)
-                self._live = Live(console=console, get_renderable=self._table, transient=True)
-                self._live.start()
+            self._start_live()
             return
         due = time.perf_counter() - self._shown[seed] >= LINE_SECONDS
-        scored = message.get("return") != self._returns[seed]
-        if due or scored or message["state"] != "running":
+        score = message.get("return", self._returns[seed])
+        if due or score != self._returns[seed] or message["state"] != "running":
             self._shown[seed] = time.perf_counter()
-            self._returns[seed] = message.get("return", self._returns[seed])
-            sys.stderr.write(f"seed {seed}  {self._texts[seed]}\n")
-            sys.stderr.flush()
+            self._returns[seed] = score
+            self._write(f"seed {seed}  {self._texts[seed]}")
+
+    def _start_live(self) -> None:
+        if self._live is None:
+            console = Console(file=sys.stderr)
+            self._live = Live(console=console, get_renderable=self._table, transient=True)
+            self._live.start()
+
+    def _write(self, line: str) -> None:
+        if self._live is not None:
+            self._live.console.print(Text(line))  # above the live lines
+            return
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
 
     def _table(self) -> Table:
         table = Table.grid(padding=(0, 2))
+        table.add_column(no_wrap=True)
+        table.add_column(no_wrap=True, overflow="ellipsis")
         for seed, text in self._texts.items():
-            table.add_row(f"seed {seed}", text)
+            table.add_row(f"seed {seed}", Text(text))
         return table
 
 
 def _text(message: Mapping[str, Any]) -> str:
-    if message["state"] == "failed":
-        return f"failed: {message['error']}"
-    if message["state"] == "ended":
-        return f"stopped ({message['stop_reason']})"
-    text = f"{message['step']}/{message['total']}  {message['updates_per_second']:.0f} updates/s"
-    return text if message["return"] is None else f"{text}  return {message['return']:.1f}"
+    state = message["state"]
+    if state == "starting":
+        return state
+    if state == "failed":
+        return "failed: " + message["error"].split("\n")[0]
+    if state == "ended":
+        text = f"stopped ({message['stop_reason']})"
+        score = message["metrics"].get("eval/return_mean")
+    else:
+        rate = message["updates_per_second"]
+        text = f"{message['step']}/{message['total']}  {rate:.0f} updates/s"
+        score = message["return"]
+    return text if score is None else f"{text}  return {score:.1f}"

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rl_training import api
 from rl_training.cli.console import PluginOption, note, say, show_notes
 from rl_training.cli.seed_lines import SeedLines
 from rl_training.config import ConfigError
 
 if TYPE_CHECKING:
-    from rl_training.runtime import Callback, TrainConfig, TrainResult
-    from rl_training.runtime.run import Run
+    from rl_training.api import TrainResult
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result only.")]
 
@@ -38,37 +38,28 @@ def train(
 ) -> None:
     """Train a policy into a new run directory."""
     show_notes(quiet)
-    from rl_training.experiment import ExperimentManager, load_config
-    from rl_training.experiment.configs import parse_assignments
-    from rl_training.experiment.manager import usable_cores
-
-    values = parse_assignments(overrides or [])
-    loaded = load_config(config, _with_options(values, output_dir=output_dir, device=device))
-    numbers = [loaded.seed] if seeds is None else _parse_seeds(seeds)
-
     if stack:
         raise ConfigError("--stack was removed: --seeds runs the seeds side by side in processes")
     if jobs is not None and seeds is None:
         raise ConfigError("--jobs is for several seeds: --seeds 1,2,3")
-
-    def callbacks(run_config: TrainConfig) -> list[Callback]:
-        return _progress(run_config.budget, quiet)
-
-    with SeedLines(numbers, quiet=quiet) as lines:
-        results = ExperimentManager(loaded).run(
-            numbers,
-            callbacks=callbacks,
-            jobs=usable_cores() if jobs is None else jobs,
-            plugins=plugin,
-            report=lines.show,
-        )
-    for result in results:
-        _report(result)
-    if len(results) > 1:
-        for name, (mean, spread) in ExperimentManager.summary(results).items():
-            if name.startswith("eval/"):
-                say(f"over {len(results)} seeds  {name}  {mean:.4g} ± {spread:.2g}")
-    _exit_if_interrupted(results)
+    values = api.parse_assignments(overrides or [])
+    loaded = api.load_config(config, _with_options(values, output_dir=output_dir, device=device))
+    numbers = [loaded.seed] if seeds is None else _parse_seeds(seeds)
+    try:
+        with SeedLines(numbers, quiet=quiet) as lines:
+            results = api.train_seeds(
+                loaded,
+                numbers,
+                jobs=jobs,
+                plugins=plugin,
+                progress_bar=not quiet,
+                report=lines.show,
+            )
+    except api.SeedsFailedError as error:
+        _say_results(error.results)
+        raise
+    _say_results(results)
+    _exit_if_interrupted(results, len(numbers))
 
 
 def resume(
@@ -88,31 +79,24 @@ def resume(
 ) -> None:
     """Go on from a checkpoint, bit for bit as if nothing had happened."""
     show_notes(quiet)
-    from rl_training.runtime import TrainResult
-    from rl_training.runtime.commands import open_online, open_run
-
-    opened: Run | TrainResult
-    if online:
-        opened = open_online(run, total_timesteps, env_id=env)
-    elif env is not None:
-        raise ConfigError("--env is for --online: a run goes on in its own environment")
-    else:
-        opened = open_run(run, total_timesteps=total_timesteps, ignore_stop=ignore_stop)
-    if isinstance(opened, TrainResult):
-        result = opened
-    else:
-        opened.user_callbacks = _progress(opened.config.budget, quiet)
-        result = opened.execute()
-    _report(result)
+    result = api.resume(
+        run,
+        total_timesteps=total_timesteps,
+        ignore_stop=ignore_stop,
+        online=online,
+        env_id=env,
+        progress_bar=not quiet,
+    )
+    _say_results([result])
     _exit_if_interrupted([result])
 
 
 def _with_options(values: dict[str, Any], **options: str | None) -> dict[str, Any]:
-    """Add what was given as --options to key=value overrides."""
-    given = {key: value for key, value in options.items() if value is not None}
-    for key in given.keys() & values.keys():
+    """Add --options to key=value overrides."""
+    added = {key: value for key, value in options.items() if value is not None}
+    for key in added.keys() & values.keys():
         raise ConfigError(f"{key} is given twice, also as --{key.replace('_', '-')}")
-    return {**values, **given}
+    return {**values, **added}
 
 
 def _parse_seeds(text: str) -> list[int]:
@@ -124,25 +108,26 @@ def _parse_seeds(text: str) -> list[int]:
         ) from None
 
 
-def _progress(total: int, quiet: bool) -> list[Callback]:
-    from rl_training.runtime.loop.progress import ProgressCallback
+def _say_results(results: Sequence[TrainResult]) -> None:
+    for result in results:
+        say(f"run         {result.run_dir}")
+        say(f"checkpoint  {result.checkpoint_path}")
+        say(f"stopped     {result.stop_reason}")
+        for name, value in result.metrics.items():
+            if not name.endswith("_seconds"):  # of the last row only; `report` has the whole run's
+                say(f"{name}  {value:.6g}")
+    finished = [result for result in results if result.stop_reason != "interrupted"]
+    if len(finished) > 1:
+        for name, (mean, spread) in api.summarize_results(finished).items():
+            if name.startswith("eval/"):
+                say(f"over {len(finished)} seeds  {name}  {mean:.4g} ± {spread:.2g}")
 
-    return [] if quiet else [ProgressCallback(total)]
 
-
-def _report(result: TrainResult) -> None:
-    say(f"run         {result.run_dir}")
-    say(f"checkpoint  {result.checkpoint_path}")
-    say(f"stopped     {result.stop_reason}")
-    for name, value in result.metrics.items():
-        if name.endswith("_seconds"):
-            continue  # of the last row; `report` has those of the whole run
-        say(f"{name}  {value:.6g}")
-
-
-def _exit_if_interrupted(results: Sequence[TrainResult]) -> None:
+def _exit_if_interrupted(results: Sequence[TrainResult], expected: int = 1) -> None:
     interrupted = [result for result in results if result.stop_reason == "interrupted"]
     for result in interrupted:
         note(f"interrupted and saved; go on with: rl-training resume {result.run_dir}")
-    if interrupted:
+    if len(results) < expected:
+        note(f"interrupted before {expected - len(results)} of {expected} seeds had begun")
+    if interrupted or len(results) < expected:
         raise typer.Exit(130)

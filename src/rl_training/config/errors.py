@@ -5,7 +5,7 @@ RLTrainingError
 ├── DatasetError       the data is missing, damaged or does not fit: change the data
 ├── EnvError           the environment or one of its spaces is not usable: change the environment
 ├── CheckpointError    a checkpoint is missing, damaged or of another kind: choose another
-├── OutputError        a file or directory cannot be written: choose another place
+├── OutputError        a file or directory cannot be written: choose another path
 ├── MissingExtraError  an optional dependency is not installed: run the pip line it names
 └── RunError           training itself failed: the run directory holds what was saved
 """
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 
 class RLTrainingError(Exception):
-    """Everything this package raises on purpose."""
+    """Base of every error that this package raises on purpose."""
 
 
 class DatasetError(RLTrainingError, ValueError):
@@ -47,7 +47,7 @@ class RunError(RLTrainingError, RuntimeError):
 
 
 class Problem(NamedTuple):
-    """One thing wrong with a configuration, and where."""
+    """One thing wrong with a configuration, and the path of its key."""
 
     path: tuple[str, ...]
     message: str
@@ -70,7 +70,7 @@ class ConfigError(RLTrainingError, ValueError):
 
 
 def suggest(word: str, candidates: Iterable[str]) -> str:
-    """`; did you mean 'expectile'?` for the nearest candidate, or nothing."""
+    """Return `; did you mean 'expectile'?` for the nearest candidate, or an empty string."""
     near = difflib.get_close_matches(word.lower(), sorted(candidates), n=1, cutoff=0.6)
     return f"; did you mean {near[0]!r}?" if near else ""
 

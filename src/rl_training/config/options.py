@@ -1,4 +1,4 @@
-"""Typed options and their validation, in the words of a user."""
+"""Typed options, and validation errors that say what to write instead."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def option(
     le: float | None = None,
     min_length: int | None = None,
 ) -> Any:
-    """A configuration field: its default, its sentence, its bounds.
+    """Declare a configuration field: its default, its sentence, its bounds.
 
-    The same declaration feeds validation, `rl-training explain` and the tables of the docs.
+    One declaration feeds validation, `rl-training explain` and the tables of the docs.
     """
     return Field(default, description=doc, gt=gt, ge=ge, lt=lt, le=le, min_length=min_length)
 
 
 def _accepts(annotation: Any, kind: type) -> bool:
-    """Whether values of `kind` are among those a field is declared to hold."""
+    """Return True if a field of this type can hold values of `kind`."""
     if annotation is Any or annotation is kind:
         return True
     if get_origin(annotation) is Literal:
@@ -78,7 +78,7 @@ OptionsT = TypeVar("OptionsT", bound=Options)
 
 
 def type_name(annotation: Any) -> str:
-    """A declared type in words: `a number`, `one of 'linear', 'cosine'`."""
+    """Describe a declared type: `a number`, `one of 'linear', 'cosine'`."""
     words = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
     if annotation in words:
         return words[annotation]
@@ -97,21 +97,23 @@ def type_name(annotation: Any) -> str:
 
 
 def problems_of(cls: type[Options], error: ValidationError) -> list[Problem]:
-    """Pydantic's report in our words, one problem per place."""
-    found: dict[tuple[str, ...], list[Problem]] = {}
+    """Translate pydantic's errors, at most one per location."""
+    problems: dict[tuple[str, ...], list[Problem]] = {}
     for item in error.errors(include_url=False):
         # A union adds the name of the failed member to the location; keep key and list positions.
         first, *rest = item["loc"] or ("",)
-        place = tuple(
+        location = tuple(
             str(part) for part in (first, *rest) if part == first or isinstance(part, int)
         )
         raised = item.get("ctx", {}).get("error")
         if isinstance(raised, ConfigError):  # a nested group has already said it better
-            found[place] = [problem.under(*filter(None, place)) for problem in raised.problems]
+            problems[location] = [
+                problem.under(*filter(None, location)) for problem in raised.problems
+            ]
         else:
             message = _message(cls, item)
-            found.setdefault(place, [Problem(tuple(filter(None, place)), message)])
-    return [problem for problems in found.values() for problem in problems]
+            problems.setdefault(location, [Problem(tuple(filter(None, location)), message)])
+    return [problem for at_location in problems.values() for problem in at_location]
 
 
 def _message(cls: type[Options], item: Any) -> str:

@@ -1,4 +1,4 @@
-"""YAML as people write it: `1e-3` is a number, a key given twice is an error, no code runs."""
+"""Safe YAML: `1e-3` is a number, a repeated key is an error, and no tag runs code."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _YamlLoader.add_implicit_resolver(
 
 
 def parse_yaml(text: str, source: str = "YAML") -> Any:
-    """The value of a YAML text; never constructs anything but plain data."""
+    """Parse YAML text into plain data; no tag can construct anything else."""
     try:
         return yaml.load(text, Loader=_YamlLoader)
     except yaml.YAMLError as error:

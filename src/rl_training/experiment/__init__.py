@@ -1,6 +1,11 @@
-"""Experiments: configurations, several seeds, reports, the registry of algorithms.
+"""Experiments: configurations from files, several seeds, the registry of algorithms.
 
 Names are looked up when they are first used, so that reading run directories costs no torch import.
+
+- `configs`         configuration files, packaged configurations, overrides
+- `manager`         `ExperimentManager`: several seeds and their summary
+- `seed_processes`  seeds side by side in processes
+- `registry`        algorithms by name
 """
 
 from __future__ import annotations
@@ -34,16 +39,26 @@ __all__ = [
     "read_run",
     "register_algorithm",
 ]
-_MODULES = (
-    "rl_training.runs.reading",
-    "rl_training.experiment.registry",
-    "rl_training.experiment.manager",
-    "rl_training.experiment.configs",
-)
+_MODULES = {
+    "AlgorithmSpec": "rl_training.experiment.registry",
+    "ExperimentManager": "rl_training.experiment.manager",
+    "RunReport": "rl_training.runs.reading",
+    "TrainConfig": "rl_training.runtime.config.train_config",
+    "get_algorithm_spec": "rl_training.experiment.registry",
+    "list_algorithm_specs": "rl_training.experiment.registry",
+    "load_config": "rl_training.experiment.configs",
+    "load_plugin": "rl_training.experiment.registry",
+    "packaged_configs": "rl_training.experiment.configs",
+    "read_run": "rl_training.runs.reading",
+    "register_algorithm": "rl_training.experiment.registry",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        places = map(import_module, _MODULES)
-        return next(getattr(place, name) for place in places if hasattr(place, name))
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

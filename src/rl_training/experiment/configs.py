@@ -11,20 +11,19 @@ from rl_training.algorithms.registry import get_algorithm_spec
 from rl_training.config import ConfigError, Problem, parse_yaml, suggest, unknown_key
 from rl_training.data.dataset_config import DatasetChoice
 from rl_training.data.formats import list_formats
-from rl_training.runtime.config.train_config import ALIASES, TrainConfig, group_classes
+from rl_training.runtime.config.train_config import ALIASES, REMOVED, TrainConfig, group_classes
 
 KWARGS = ("algo_kwargs", "env_kwargs")
 
 
 def packaged_configs() -> list[str]:
-    """Names such as `td3_bc/pendulum`, usable from any directory."""
+    """List names such as `td3_bc/pendulum`, which work from any directory."""
     with as_file(files("rl_training") / "assets" / "configs") as root:
-        found = sorted(Path(root).glob("*/*.yaml"))
-        return [f"{path.parent.name}/{path.stem}" for path in found]
+        return [f"{path.parent.name}/{path.stem}" for path in sorted(Path(root).glob("*/*.yaml"))]
 
 
 def read_config_text(name: str | Path) -> tuple[str, str]:
-    """Text and origin of a configuration: a file, or a packaged name."""
+    """Read a configuration file or a packaged configuration; returns its text and origin."""
     path = Path(name)
     if path.is_file():
         try:
@@ -43,7 +42,7 @@ def read_config_text(name: str | Path) -> tuple[str, str]:
 
 
 def load_config(name: str | Path, overrides: Mapping[str, Any] | None = None) -> TrainConfig:
-    """A checked configuration; `overrides` are dotted keys, or bare ones where unambiguous."""
+    """Load and check a configuration; `overrides` have dotted keys, or bare ones if unambiguous."""
     text, origin = read_config_text(name)
     values = parse_yaml(text, origin)
     if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
@@ -55,7 +54,7 @@ def load_config(name: str | Path, overrides: Mapping[str, Any] | None = None) ->
 
 
 def parse_assignments(words: Iterable[str]) -> dict[str, Any]:
-    """`tau=0.01 algo_kwargs.gamma=0.9`: values are YAML."""
+    """Parse words such as `tau=0.01` and `algo_kwargs.gamma=0.9`; values are YAML."""
     parsed: dict[str, Any] = {}
     for word in words:
         key, separator, value = word.partition("=")
@@ -70,18 +69,19 @@ def parse_assignments(words: Iterable[str]) -> dict[str, Any]:
 
 
 def apply_overrides(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Copy of `values` with overrides put where they belong."""
     merged = dict(values)
     for key in KWARGS:
-        given = merged.get(key) or {}
-        merged[key] = dict(given) if isinstance(given, Mapping) else given
+        kwargs = merged.get(key) or {}
+        merged[key] = dict(kwargs) if isinstance(kwargs, Mapping) else kwargs
     algo = overrides.get("algo", merged.get("algo"))
-    places = {key: _place(key, algo) for key in overrides}
-    for key, place in places.items():
-        if list(places.values()).count(place) > 1:
-            raise ConfigError(f"{key} is given twice, also as {'.'.join(place)}")
-    _forget_what_no_longer_applies(merged, {places[key]: value for key, value in overrides.items()})
+    paths = {key: _full_path(key, algo) for key in overrides}
+    for key, path in paths.items():
+        if list(paths.values()).count(path) > 1:
+            raise ConfigError(f"{key} is given twice, also as {'.'.join(path)}")
+    _drop_inapplicable_keys(merged, {paths[key]: value for key, value in overrides.items()})
     for key, value in overrides.items():
-        *parents, last = places[key]
+        *parents, last = paths[key]
         target = merged
         for parent in parents:
             inner = target.get(parent)
@@ -91,27 +91,31 @@ def apply_overrides(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> 
     return merged
 
 
-def _place(key: str, algo: Any) -> tuple[str, ...]:
-    """Where an override belongs."""
+def _full_path(key: str, algo: Any) -> tuple[str, ...]:
+    """Path of an override from the top: `tau` is `algo_kwargs.tau`."""
     first, *rest = key.split(".")
     if first in TrainConfig.model_fields:
         if rest and first not in KWARGS:
             raise ConfigError([Problem((key,), f"{first} has no parts")])
         return (first, *rest)
-    known: set[str] = set()
+    if first in REMOVED:
+        raise ConfigError([Problem((key,), REMOVED[first])])
+    options: set[str] = set()
     if isinstance(algo, str):
         for group in group_classes(get_algorithm_spec(algo)).values():
-            known |= set(group.model_fields)
+            options |= set(group.model_fields)
     first = ALIASES.get(first, first)
-    if first in known:
+    if first in options:
         return ("algo_kwargs", first, *rest)
-    raise ConfigError([Problem((key,), unknown_key(first, known | set(TrainConfig.model_fields)))])
+    raise ConfigError(
+        [Problem((key,), unknown_key(first, options | set(TrainConfig.model_fields)))]
+    )
 
 
-def _forget_what_no_longer_applies(
+def _drop_inapplicable_keys(
     values: dict[str, Any], overrides: Mapping[tuple[str, ...], Any]
 ) -> None:
-    """Another kind of dataset, or no environment, makes some keys of the file meaningless."""
+    """Drop keys of the file that mean nothing to the overriding dataset kind or without an env."""
     kind = overrides.get(("algo_kwargs", "dataset_kind"))
     if ("algo_kwargs", "dataset_mix") in overrides:
         dropped = set(DatasetChoice.model_fields)

@@ -1,26 +1,22 @@
-"""Several runs of one configuration, and their summary."""
+"""Several seeds of one configuration, and their summary."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from rl_training.config import ConfigError
-from rl_training.experiment.seed_processes import Report, train_in_processes
+from rl_training.config import ConfigError, RunError
+from rl_training.experiment.seed_processes import (
+    Report,
+    SeedsFailedError,
+    train_in_processes,
+)
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.commands import train
 from rl_training.runtime.config.train_config import TrainConfig
 from rl_training.runtime.trainer import INTERRUPTED, TrainResult
-
-
-def usable_cores() -> int:
-    """Cores that this process may use: fewer than the machine has in a container or under taskset."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 @dataclass(frozen=True)
@@ -40,9 +36,11 @@ class ExperimentManager:
     ) -> list[TrainResult]:
         """Train every seed into a run directory of its own; returns one result per seed.
 
-        `callbacks` makes fresh ones for each run. With `jobs` above 1 that many seeds run side by
-        side, each in a process, which imports `plugins` and cannot take callbacks; `report` is then
-        told where each seed is. After Ctrl-C the results of the seeds that had begun are returned.
+        With `jobs` above 1 that many seeds run side by side, each in a process. Such a process
+        imports `plugins` and cannot take callbacks; `report` is called with each of its messages.
+        Otherwise the seeds run one after the other in this process, and `callbacks` makes fresh
+        callbacks for each run. Either way a seed that fails leaves the others alone, and after
+        Ctrl-C the results of the seeds that had begun are returned.
         """
         if not seeds or len(set(seeds)) != len(seeds):
             raise ConfigError(f"seeds must be distinct and at least one, got {list(seeds)}")
@@ -51,11 +49,20 @@ class ExperimentManager:
         configs = [self.config.replace(seed=seed) for seed in seeds]
         if jobs > 1 and len(seeds) > 1:
             return train_in_processes(configs, jobs=jobs, plugins=plugins, report=report)
-        results = []
+        results: list[TrainResult] = []
+        errors: dict[int, str] = {}
         for config in configs:
-            results.append(train(config, callbacks=callbacks(config)))
+            try:
+                results.append(train(config, callbacks=callbacks(config)))
+            except RunError as error:
+                if len(configs) == 1:
+                    raise
+                errors[config.seed] = str(error)
+                continue
             if results[-1].stop_reason == INTERRUPTED:
-                break  # Ctrl-C means all of it
+                break  # Ctrl-C stops all seeds
+        if errors:
+            raise SeedsFailedError(errors, results)
         return results
 
     @staticmethod

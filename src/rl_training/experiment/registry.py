@@ -1,4 +1,4 @@
-"""The algorithm registry under the names users know."""
+"""Algorithm registry, under the names that users import."""
 
 from rl_training.algorithms.registry import (
     AlgorithmSpec,

@@ -1,4 +1,4 @@
-"""Runs side by side in processes: one for each seed, at most `jobs` at a time."""
+"""Seeds of one configuration side by side: a process for each, at most `jobs` at a time."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,25 +20,39 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_training.algorithms.registry import load_plugin
-from rl_training.config import RLTrainingError, RunError
+from rl_training.config import ConfigError, RLTrainingError, RunError
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.commands import train
 from rl_training.runtime.config.train_config import TrainConfig
-from rl_training.runtime.trainer import INTERRUPTED, TrainResult
+from rl_training.runtime.trainer import TrainResult
 
 if TYPE_CHECKING:
     from rl_training.algorithms.base import Terms
     from rl_training.runtime.trainer import TrainerState
 
 SECONDS = 0.2  # between two messages of one seed
-# told by seed: step, total, updates_per_second, return (once it is known), state
+# called with a seed and a message about it, whose `state` is one of
+#   starting
+#   running  step, total, updates_per_second, return (None before the first evaluation)
+#   note     text
+#   ended    run_dir, checkpoint_path, metrics, stop_reason
+#   failed   error, is_user_error
 Report = Callable[[int, Mapping[str, Any]], None]
+Send = Callable[[dict[str, Any]], None]
 
 
-class TellParent(Callback):
-    """Sends steps, speed and scores to the parent process, a few times a second."""
+class SeedsFailedError(RunError):
+    """Some seeds failed; `results` are those of the others."""
 
-    def __init__(self, send: Callable[[dict[str, Any]], None], total: int) -> None:
+    def __init__(self, errors: Mapping[int, str], results: Sequence[TrainResult]) -> None:
+        super().__init__("\n".join(f"seed {seed}: {error}" for seed, error in errors.items()))
+        self.results = list(results)
+
+
+class ProgressMessages(Callback):
+    """Sends step, speed and score to the parent process a few times a second."""
+
+    def __init__(self, send: Send, total: int) -> None:
         self._send, self._total = send, total
         self._sent = self._started = time.perf_counter()
         self._first_update = 0
@@ -45,7 +60,7 @@ class TellParent(Callback):
 
     def on_train_start(self, state: TrainerState) -> None:
         self._started, self._first_update = time.perf_counter(), state.update_count
-        self._tell(state)
+        self._send_progress(state)
 
     def on_collect_end(self, state: TrainerState, env_steps: int) -> None:
         self._tick(state)
@@ -55,13 +70,13 @@ class TellParent(Callback):
 
     def on_eval_end(self, state: TrainerState, metrics: Mapping[str, float]) -> None:
         self._score = metrics["eval/return_mean"]
-        self._tell(state)
+        self._send_progress(state)
 
     def _tick(self, state: TrainerState) -> None:
         if time.perf_counter() - self._sent >= SECONDS:
-            self._tell(state)
+            self._send_progress(state)
 
-    def _tell(self, state: TrainerState) -> None:
+    def _send_progress(self, state: TrainerState) -> None:
         self._sent = time.perf_counter()
         updates = state.update_count - self._first_update
         self._send(
@@ -75,8 +90,19 @@ class TellParent(Callback):
         )
 
 
+class _NoteMessages(logging.Handler):
+    """Sends log records to the parent process, which knows where to show them."""
+
+    def __init__(self, send: Send) -> None:
+        super().__init__()
+        self._send = send
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._send({"state": "note", "text": record.getMessage()})
+
+
 def _train_seed(values: dict[str, Any], plugins: Sequence[str], messages: Connection) -> None:
-    """Train one configuration in this process; messages are JSON, the last one says how it ended."""
+    """Train one configuration in this process; the last message says how it ended."""
 
     def send(message: dict[str, Any]) -> None:
         try:
@@ -84,15 +110,17 @@ def _train_seed(values: dict[str, Any], plugins: Sequence[str], messages: Connec
         except OSError:  # the parent is gone: this run comes to its end all the same
             return
 
-    logging.getLogger("rl_training").setLevel(logging.WARNING)
+    _send_notes(send)
     try:
         for plugin in plugins:
             load_plugin(plugin)
         config = TrainConfig(**values)
-        result = train(config, callbacks=[TellParent(send, config.budget)])
-    except (RLTrainingError, KeyboardInterrupt) as error:
-        interrupted = isinstance(error, KeyboardInterrupt)
-        send({"state": "failed", "error": INTERRUPTED if interrupted else str(error)})
+        result = train(config, callbacks=[ProgressMessages(send, config.budget)])
+    except Exception as error:
+        expected = isinstance(error, RLTrainingError)
+        text = f"{error}" if expected else f"{type(error).__name__}: {error}"
+        is_user_error = expected and not isinstance(error, RunError)
+        send({"state": "failed", "error": text, "is_user_error": is_user_error})
         return
     send(
         {
@@ -105,6 +133,20 @@ def _train_seed(values: dict[str, Any], plugins: Sequence[str], messages: Connec
     )
 
 
+def _send_notes(send: Send) -> None:
+    """Send warnings, and those of the package's log, instead of writing between the live lines."""
+
+    def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        if issubclass(category, UserWarning):
+            send({"state": "note", "text": str(message)})
+
+    logger = logging.getLogger("rl_training")
+    logger.setLevel(logging.WARNING)
+    logger.addHandler(_NoteMessages(send))
+    logger.propagate = False
+    warnings.showwarning = show
+
+
 @dataclass
 class SeedProcess:
     """One seed while its process runs, and how it ended."""
@@ -114,9 +156,10 @@ class SeedProcess:
     messages: Connection
     result: TrainResult | None = None
     error: str | None = None
+    is_user_error: bool = False
 
     def read(self) -> dict[str, Any] | None:
-        """Take the next message; None once the process is at its end."""
+        """Take the next message; None once the process has ended."""
         try:
             message: dict[str, Any] = json.loads(self.messages.recv_bytes())
         except (EOFError, OSError):
@@ -125,19 +168,25 @@ class SeedProcess:
                 self.error = f"its process died (exit code {self.process.exitcode})"
             return None
         if message["state"] == "failed":
-            self.error = message["error"]
+            self.error, self.is_user_error = message["error"], message["is_user_error"]
         elif message["state"] == "ended":
             paths = (Path(message["run_dir"]), Path(message["checkpoint_path"]))
             self.result = TrainResult(*paths, message["metrics"], message["stop_reason"])
         return message
 
+    @property
+    def was_terminated(self) -> bool:
+        """True if a signal ended it before there was anything to save."""
+        return self.result is None and self.process.exitcode == -signal.SIGTERM
+
 
 def train_in_processes(
     configs: Sequence[TrainConfig], *, jobs: int, plugins: Sequence[str], report: Report
 ) -> list[TrainResult]:
-    """Train configurations that differ in their seed; returns their results in the order given.
+    """Train configurations that differ in their seed; returns their results in the same order.
 
-    A seed that fails leaves the others alone; at the end a `RunError` names those that failed.
+    A seed that fails leaves the others alone; at the end a `SeedsFailedError` names those that
+    failed. After Ctrl-C the results of the seeds that had begun are returned.
     """
     waiting = list(configs)
     started: list[SeedProcess] = []
@@ -148,6 +197,9 @@ def train_in_processes(
                 seed = _start(waiting.pop(0), plugins)
                 started.append(seed)
                 running[seed.messages] = seed
+                if interrupted.is_set():  # the signal came before this seed was in `running`
+                    _terminate({seed.messages: seed})
+                report(seed.seed, {"state": "starting"})
             for messages in wait(list(running), timeout=0.5):
                 seed = running[messages]  # type: ignore[index]
                 message = seed.read()
@@ -155,14 +207,18 @@ def train_in_processes(
                     del running[seed.messages]
                 else:
                     report(seed.seed, message)
+    results = [seed.result for seed in started if seed.result is not None]
     failed = [
-        f"seed {seed.seed}: {seed.error}"
+        seed
         for seed in started
-        if seed.error is not None and seed.error != INTERRUPTED
+        if seed.error is not None and not (interrupted.is_set() and seed.was_terminated)
     ]
-    if failed:
-        raise RunError("\n".join(failed))
-    return [seed.result for seed in started if seed.result is not None]
+    if not failed:
+        return results
+    errors = {seed.seed: str(seed.error) for seed in failed}
+    if len(failed) == len(configs) and all(seed.is_user_error for seed in failed):
+        raise ConfigError("\n".join(dict.fromkeys(errors.values())))  # once, not once per seed
+    raise SeedsFailedError(errors, results)
 
 
 def _start(config: TrainConfig, plugins: Sequence[str]) -> SeedProcess:
@@ -171,9 +227,27 @@ def _start(config: TrainConfig, plugins: Sequence[str]) -> SeedProcess:
     process = context.Process(
         target=_train_seed, args=(config.as_dict(), tuple(plugins), sender), daemon=False
     )
-    process.start()
+    with _ignoring_ctrl_c():
+        process.start()
     sender.close()  # so that the end of the process is the end of its messages
     return SeedProcess(config.seed, process, receiver)
+
+
+@contextmanager
+def _ignoring_ctrl_c() -> Iterator[None]:
+    """Start processes that ignore Ctrl-C until they train: the parent sends them SIGTERM instead.
+
+    A terminal sends SIGINT to all of them, and an interpreter that is starting would answer with a
+    traceback.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before or signal.SIG_DFL)
 
 
 @contextmanager
@@ -197,7 +271,7 @@ def _importable_main() -> Iterator[None]:
 def _forwarding_signals(running: Mapping[Any, SeedProcess]) -> Iterator[threading.Event]:
     """Pass Ctrl-C and SIGTERM on to every seed, which then saves a checkpoint and ends.
 
-    A second signal acts as it would without us.
+    A second signal acts as it would without us, and ends the seeds at once.
     """
     interrupted = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -208,14 +282,21 @@ def _forwarding_signals(running: Mapping[Any, SeedProcess]) -> Iterator[threadin
     def forward(number: int, frame: Any) -> None:
         interrupted.set()
         signal.signal(number, before[signal.Signals(number)] or signal.SIG_DFL)
-        for seed in list(running.values()):
-            if seed.process.pid is not None and seed.process.is_alive():
-                os.kill(seed.process.pid, signal.SIGTERM)
+        _terminate(running)
 
     for number in before:
         signal.signal(number, forward)
     try:
         yield interrupted
+    except BaseException:
+        _terminate(running)
+        raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler or signal.SIG_DFL)
+
+
+def _terminate(running: Mapping[Any, SeedProcess]) -> None:
+    for seed in list(running.values()):
+        if seed.process.pid is not None and seed.process.is_alive():
+            os.kill(seed.process.pid, signal.SIGTERM)

@@ -1,0 +1,8 @@
+"""Run directories: what a run writes and how it is read back. Imports no torch.
+
+- `layout`    names inside a run directory, creating one, `result.json`
+- `metadata`  `config.yaml` and `metadata.json`: versions, command line, git state
+- `lock`      one process per run directory
+- `metrics`   sinks for rows of metrics (jsonl, csv, npz, TensorBoard) and `register_logger`
+- `reading`   rows of `metrics.jsonl`, and `read_run`: scores, ending and times of one run
+"""

@@ -1,18 +1,15 @@
-"""What run directories say: scores, why a run ended, where its time went. Needs no torch."""
+"""Reading of a run directory: rows of metrics, scores, why the run ended, where its time went."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import fmean, pstdev
 from typing import Any
 
 from rl_training.config import CheckpointError, ConfigError, parse_yaml
-
-# what may differ between runs of one configuration
-_OWN = ("seed", "output_dir", "tags")
+from rl_training.runs.layout import CHECKPOINTS, CONFIG, MANIFEST, METRICS, RESULT
 
 
 @dataclass(frozen=True)
@@ -52,25 +49,43 @@ class RunReport:
 
     @property
     def episodes(self) -> int:
-        """Of each evaluation."""
+        """Number of episodes per evaluation."""
         return int(self.config.get("eval_episodes", 0))
 
     @property
     def final(self) -> Score | None:
-        """The score of the policy that a finished run ended with."""
+        """Score of the last policy of a finished run; None if that policy was not evaluated."""
         if not self.finished or self.latest is None or self.latest.step != self.step:
             return None
-        # a score that fell too far is not that of the policy which the run went back to
-        went_back = (self.stop_reason or "").startswith("rollback")
-        return None if went_back else self.latest
+        # after a rollback the run ends with an earlier policy than the one scored last
+        rolled_back = (self.stop_reason or "").startswith("rollback")
+        return None if rolled_back else self.latest
 
     def as_dict(self) -> dict[str, Any]:
-        """For machines."""
-        known = asdict(self)
-        del known["config"]
+        """JSON form; of the configuration only what identifies the run."""
+        facts = asdict(self)
+        del facts["config"]
         final = None if self.final is None else asdict(self.final)
-        who = {"run": self.run, "algo": self.algo, "env_id": self.env_id, "seed": self.seed}
-        return {**who, **known, "final": final}
+        identity = {"run": self.run, "algo": self.algo, "env_id": self.env_id, "seed": self.seed}
+        return {**identity, **facts, "final": final}
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Rows of a `metrics.jsonl`; one that is being written, or was cut off, is left out."""
+    rows = []
+    for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict) and "step" in row:
+            rows.append(row)
+    return rows
+
+
+def latest_metrics(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Last value of every metric; `step`, `updates` and `epoch` are not metrics."""
+    return {key: value for row in rows for key, value in row.items() if "/" in key}
 
 
 def read_run(path: str | Path) -> RunReport:
@@ -78,9 +93,9 @@ def read_run(path: str | Path) -> RunReport:
     run = Path(path)
     _check_is_run(run)
     config = _read_config(run)
-    result = _read_json(run / "result.json")
+    result = _read_json(run / RESULT)
     saved = _newest_manifest(run)
-    rows = _read_rows(run / "metrics.jsonl")
+    rows = read_rows(run / METRICS)
     scores = [
         Score(row["step"], row["eval/return_mean"], row["eval/return_std"])
         for row in rows
@@ -101,45 +116,20 @@ def read_run(path: str | Path) -> RunReport:
     )
 
 
-def grouped(reports: Iterable[RunReport]) -> list[list[RunReport]]:
-    """Runs of one configuration together, by seed; configurations as they were given."""
-    groups: dict[str, list[RunReport]] = {}
-    for report in reports:
-        shared = {key: value for key, value in report.config.items() if key not in _OWN}
-        groups.setdefault(json.dumps(shared, sort_keys=True), []).append(report)
-    return [sorted(group, key=lambda report: report.seed) for group in groups.values()]
-
-
-def over_seeds(group: Sequence[RunReport]) -> dict[str, Any]:
-    """Mean and standard deviation over the finished runs of one configuration."""
-    finished = [report for report in group if report.final is not None]
-    summary: dict[str, Any] = {
-        "algo": group[0].algo,
-        "env_id": group[0].env_id,
-        "seeds": [report.seed for report in group],
-        "finished_seeds": [report.seed for report in finished],
-    }
-    for name in ("final", "best"):
-        means = [getattr(report, name).mean for report in finished]
-        if means:
-            summary[name] = {"mean": fmean(means), "std": pstdev(means)}
-    return summary
-
-
 def _check_is_run(run: Path) -> None:
     if not run.exists():
         raise CheckpointError(f"{run}: no such file or directory")
-    if (run / "config.yaml").is_file():
+    if (run / CONFIG).is_file():
         return
-    if (run / "manifest.json").is_file():
+    if (run / MANIFEST).is_file():
         raise CheckpointError(f"{run} is a checkpoint; a report is about its run directory")
-    if any(run.glob("*/config.yaml")):
+    if any(run.glob(f"*/{CONFIG}")):
         raise CheckpointError(f"{run} is not a run directory but holds some: name them, {run}/*")
     raise CheckpointError(f"{run} is not a run directory: it has no config.yaml")
 
 
 def _read_config(run: Path) -> dict[str, Any]:
-    path = run / "config.yaml"
+    path = run / CONFIG
     try:
         config = parse_yaml(path.read_text(), str(path))
     except (ConfigError, OSError, UnicodeDecodeError) as error:
@@ -150,7 +140,7 @@ def _read_config(run: Path) -> dict[str, Any]:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """Empty if it is not there."""
+    """Content of a JSON file; an empty mapping if there is none."""
     try:
         value = json.loads(path.read_text())
     except FileNotFoundError:
@@ -163,22 +153,9 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _newest_manifest(run: Path) -> dict[str, Any]:
-    found = {
+    manifests = {
         int(path.parent.name.removeprefix("step_")): path
-        for path in (run / "checkpoints").glob("step_*/manifest.json")
+        for path in (run / CHECKPOINTS).glob(f"step_*/{MANIFEST}")
         if path.parent.name.removeprefix("step_").isdigit()
     }
-    return _read_json(found[max(found)]) if found else {}
-
-
-def _read_rows(path: Path) -> list[dict[str, Any]]:
-    """Rows of metrics; one that is being written, or was cut off, is left out."""
-    rows = []
-    for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(row, dict) and "step" in row:
-            rows.append(row)
-    return rows
+    return _read_json(manifests[max(manifests)]) if manifests else {}

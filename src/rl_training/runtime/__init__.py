@@ -1,6 +1,6 @@
 """One training loop for every algorithm and data regime, and its surroundings.
 
-`train_<algo>(config, *, callbacks=())` exists for every registered algorithm.
+`train_<algo>(config, *, callbacks=(), dataset=None)` exists for every registered algorithm.
 
 Public faces:
 
@@ -29,6 +29,7 @@ from typing import Any
 
 from rl_training.algorithms.registry import list_algorithm_specs
 from rl_training.config import ConfigError, Problem
+from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.runtime.callbacks import (
     Callback,
     CallbackList,
@@ -61,11 +62,15 @@ __all__ = [
 
 
 def _train_algorithm(
-    algo: str, config: TrainConfig, *, callbacks: Iterable[Callback] = ()
+    algo: str,
+    config: TrainConfig,
+    *,
+    callbacks: Iterable[Callback] = (),
+    dataset: TransitionDataset | None = None,
 ) -> TrainResult:
     if config.algo != algo:
         raise ConfigError([Problem(("algo",), f"is {config.algo!r}, but this trains {algo!r}")])
-    return train(config, callbacks=callbacks)
+    return train(config, callbacks=callbacks, dataset=dataset)
 
 
 def __getattr__(name: str) -> Callable[..., Any]:

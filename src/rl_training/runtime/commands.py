@@ -13,7 +13,8 @@ from rl_training.algorithms.registry import list_algorithm_specs
 from rl_training.config import ConfigError, EnvError
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.envs.spaces import infer_env_spaces
-from rl_training.runs.layout import finished_step
+from rl_training.runs.layout import METRICS, finished_step
+from rl_training.runs.reading import latest_metrics, read_rows
 from rl_training.runtime.assemble import load_policy, new_run, open_checkpoint, resumed_run
 from rl_training.runtime.checkpoints.format import Checkpoint, read_step, step_directories
 from rl_training.runtime.config.train_config import TrainConfig
@@ -21,7 +22,6 @@ from rl_training.runtime.evaluation.evaluator import Evaluation, Evaluator
 from rl_training.runtime.loop import stop_reasons
 from rl_training.runtime.loop.budget import Budget
 from rl_training.runtime.loop.callback import Callback
-from rl_training.runtime.loop.logging import read_latest
 from rl_training.runtime.loop.state import TrainerState, TrainResult
 from rl_training.runtime.policy import Policy
 from rl_training.runtime.run import Run
@@ -166,7 +166,7 @@ def _has_spent_budget(config: TrainConfig, progress: dict[str, Any]) -> bool:
 def _last_metrics(checkpoint: Checkpoint) -> dict[str, float]:
     if checkpoint.run_dir is None:
         return {}
-    return read_latest(checkpoint.run_dir / "metrics.jsonl")
+    return latest_metrics(read_rows(checkpoint.run_dir / METRICS))
 
 
 def evaluate_policy(

@@ -13,7 +13,9 @@ from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm
 from rl_training.config import RunError
-from rl_training.runs.layout import package_versions, write_result
+from rl_training.runs.layout import write_result
+from rl_training.runs.metadata import package_versions
+from rl_training.runs.metrics import MetricsWriter
 from rl_training.runtime.checkpoints.callback import CheckpointCallback
 from rl_training.runtime.checkpoints.format import Checkpoint, find_checkpoint
 from rl_training.runtime.checkpoints.rollback import RollbackCallback
@@ -26,7 +28,7 @@ from rl_training.runtime.experience.collector import CollectError
 from rl_training.runtime.experience.protocols import Experience
 from rl_training.runtime.loop.callback import Callback, CallbackList
 from rl_training.runtime.loop.interrupt import InterruptCallback
-from rl_training.runtime.loop.logging import LoggingCallback, MetricsWriter
+from rl_training.runtime.loop.logging import LoggingCallback, MetricsLog
 from rl_training.runtime.loop.machine import using_machine
 from rl_training.runtime.loop.state import TrainerState, TrainResult
 from rl_training.runtime.loop.stop_reasons import INTERRUPTED
@@ -65,6 +67,7 @@ class Run:
             )
             self.state.run_dir = run_dir
             writer = MetricsWriter(run_dir, self.config.groups.controls.tensorboard)
+            stack.callback(writer.close)
             self._train(run_dir, writer, evaluator)
             reason = self.state.stop_reason
             if reason != INTERRUPTED:
@@ -114,8 +117,10 @@ class Run:
             *self.user_callbacks,
             CheckpointCallback(checkpoints, config.checkpoint_interval),
         ]
+        listeners = CallbackList(after_evaluation)
+        log_metrics = MetricsLog(writer, listeners)
         callbacks: list[Callback] = [
-            LoggingCallback(writer, config.log_interval, self.experience.report)
+            LoggingCallback(log_metrics, config.log_interval, self.experience.report)
         ]
         if evaluator is not None:
             callbacks.append(
@@ -123,8 +128,8 @@ class Run:
                     evaluator,
                     episode_seeds(config.seed, "evaluation", config.eval_episodes),
                     config.groups.controls.eval_interval,
-                    writer,
-                    CallbackList(after_evaluation),
+                    log_metrics,
+                    listeners,
                     # a run that an offline one becomes is compared with where that one ended
                     evaluates_first=not self.continues,
                 )

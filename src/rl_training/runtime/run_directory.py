@@ -9,14 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rl_training.runs.layout import (
-    RESULT,
-    create_run_dir,
-    locked,
-    naming_the_place,
-    note_resume,
-    write_run_files,
-)
+from rl_training.runs.layout import RESULT, create_run_dir, disk_errors_named
+from rl_training.runs.lock import locked
+from rl_training.runs.metadata import note_resume, write_run_files
 from rl_training.runtime.checkpoints.format import (
     STEP_PREFIX,
     Checkpoint,
@@ -44,7 +39,7 @@ def open_run_directory(
     if path is None:
         path = _new_directory(config, origin)
     try:
-        with locked(path), naming_the_place(path):
+        with locked(path), disk_errors_named(path):
             if origin is not None and not is_new:
                 remove_leftovers(path / "checkpoints")
                 (path / RESULT).unlink(missing_ok=True)

@@ -9,7 +9,7 @@ from rl_training.algorithms.base import Terms
 from rl_training.config import RunError
 from rl_training.runtime.evaluation.evaluator import Evaluation, EvaluationError, Evaluator
 from rl_training.runtime.loop.callback import Callback, Interval
-from rl_training.runtime.loop.logging import MetricsWriter
+from rl_training.runtime.loop.logging import MetricsLog
 from rl_training.runtime.loop.state import TrainerState
 from rl_training.runtime.loop.stop_reasons import INTERRUPTED
 
@@ -26,14 +26,14 @@ class EvaluationCallback(Callback):
         evaluator: Evaluator,
         seeds: Sequence[int],
         interval: int,
-        writer: MetricsWriter,
+        log: MetricsLog,
         listeners: Callback,
         *,
         evaluates_first: bool = False,
     ) -> None:
         self.evaluator, self.seeds = evaluator, seeds
         self.interval = Interval(interval)
-        self.writer, self.listeners = writer, listeners
+        self.log, self.listeners = log, listeners
         self.evaluates_first = evaluates_first
         self.evaluated_at = -1
         self.owed = False  # in a checkpoint that was written because an evaluation failed
@@ -67,10 +67,11 @@ class EvaluationCallback(Callback):
         self.owed = True
         evaluation = self._score(state)
         metrics = evaluation.metrics()
+        self.log.write(state, metrics)
+        writer = self.log.writer
         with state.spans("log"):
-            self.writer.write(state.moment(), metrics)
-            self.writer.write_evaluation(state.moment(), evaluation)
-        self.listeners.on_eval_end(state, {**self.writer.latest, **metrics})
+            writer.write_episodes(state.global_step, evaluation.returns, evaluation.lengths)
+        self.listeners.on_eval_end(state, {**writer.latest, **metrics})
         self.evaluated_at, self.owed = state.global_step, False
 
     def _score(self, state: TrainerState) -> Evaluation:

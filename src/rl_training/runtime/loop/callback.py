@@ -8,7 +8,14 @@ from typing import Any
 from rl_training.algorithms.base import Terms
 from rl_training.runtime.loop.state import TrainerState
 
-HOOKS = ("on_train_start", "on_collect_end", "on_update_end", "on_eval_end", "on_train_end")
+HOOKS = (
+    "on_train_start",
+    "on_collect_end",
+    "on_update_end",
+    "on_log",
+    "on_eval_end",
+    "on_train_end",
+)
 
 
 class Callback:
@@ -20,7 +27,8 @@ class Callback:
         until a stop is requested:
             collect environment steps -> on_collect_end
             or make a gradient update -> on_update_end
-            evaluate if it is due     -> on_eval_end
+            log if it is due          -> on_log
+            evaluate if it is due     -> on_log, on_eval_end
         on_train_end
         close
 
@@ -35,6 +43,9 @@ class Callback:
 
     def on_update_end(self, state: TrainerState, terms: Terms) -> None:
         """Run after a gradient update; `terms` are detached tensors, reading one waits for it."""
+
+    def on_log(self, state: TrainerState, metrics: Mapping[str, float]) -> None:
+        """Run after a row was written: averaged losses, or the scores of an evaluation."""
 
     def on_eval_end(self, state: TrainerState, metrics: Mapping[str, float]) -> None:
         """Run after an evaluation."""
@@ -78,6 +89,10 @@ class CallbackList(Callback):
     def on_update_end(self, state: TrainerState, terms: Terms) -> None:
         for hook in self._by_hook["on_update_end"]:
             hook(state, terms)
+
+    def on_log(self, state: TrainerState, metrics: Mapping[str, float]) -> None:
+        for hook in self._by_hook["on_log"]:
+            hook(state, metrics)
 
     def on_eval_end(self, state: TrainerState, metrics: Mapping[str, float]) -> None:
         for hook in self._by_hook["on_eval_end"]:

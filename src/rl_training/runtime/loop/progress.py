@@ -1,4 +1,4 @@
-"""What a user sees while a run goes on: a live bar on a terminal, plain lines elsewhere."""
+"""Progress of a run: a live bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LINE_SECONDS = 10.0
 
 
 class ProgressCallback(Callback):
-    """Steps, updates per second, last evaluation and time left."""
+    """Shows steps, updates per second, the last evaluation and the time left."""
 
     def __init__(self, total: int, stream: TextIO | None = None) -> None:
         self.total = total
@@ -67,7 +67,7 @@ class ProgressCallback(Callback):
             self._line(state, f"return {self._score} ± {spread:.1f}")
 
     def close(self) -> None:
-        """Give the terminal its cursor back."""
+        """Stop the bar, which shows the cursor again."""
         if self._bar is not None:
             self._bar.stop()
 

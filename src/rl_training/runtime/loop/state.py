@@ -5,18 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rl_training.runtime.loop.timing import Spans
-
-
-class Moment(NamedTuple):
-    """Counters of a run at the time of a measurement."""
-
-    global_step: int
-    update_count: int
-    epoch: int
-    phase: str
 
 
 @dataclass
@@ -33,9 +24,6 @@ class TrainerState:
     should_stop: bool = False
     stop_reason: str | None = None
     spans: Spans = field(default_factory=Spans)  # seconds by activity
-
-    def moment(self) -> Moment:
-        return Moment(self.global_step, self.update_count, self.epoch, self.phase)
 
     def request_stop(self, reason: str) -> None:
         """End the run at this tick; the first reason is kept."""

@@ -1,0 +1,61 @@
+"""Typed names of `rl_training.api`. A new algorithm adds a class here; a test says so."""
+
+from rl_training.algorithms.registry import get_algorithm_spec as get_algorithm_spec
+from rl_training.algorithms.registry import list_algorithm_specs as list_algorithm_specs
+from rl_training.api.algorithms import ManagedAlgorithm as ManagedAlgorithm
+from rl_training.api.algorithms import algorithm as algorithm
+from rl_training.api.catalog import builtin_datasets as builtin_datasets
+from rl_training.api.catalog import load_plugin as load_plugin
+from rl_training.api.catalog import nested_options as nested_options
+from rl_training.api.catalog import option_groups as option_groups
+from rl_training.api.catalog import resolve_config as resolve_config
+from rl_training.api.data import action_bounds as action_bounds
+from rl_training.api.data import check_dataset as check_dataset
+from rl_training.api.data import collect_dataset as collect_dataset
+from rl_training.api.data import convert_dataset as convert_dataset
+from rl_training.api.data import describe_dataset as describe_dataset
+from rl_training.api.data import export_replay as export_replay
+from rl_training.api.data import parse_observations as parse_observations
+from rl_training.api.data import read_observations as read_observations
+from rl_training.api.data import save_actions as save_actions
+from rl_training.api.runs import evaluate as evaluate
+from rl_training.api.runs import predict as predict
+from rl_training.api.runs import resume as resume
+from rl_training.api.runs import summarize_results as summarize_results
+from rl_training.api.runs import train as train
+from rl_training.api.runs import train_seeds as train_seeds
+from rl_training.data.checks.dataset_checks import Finding as Finding
+from rl_training.experiment.configs import load_config as load_config
+from rl_training.experiment.configs import packaged_configs as packaged_configs
+from rl_training.experiment.configs import parse_assignments as parse_assignments
+from rl_training.experiment.seed_processes import SeedsFailedError as SeedsFailedError
+from rl_training.reports.seeds import group_by_configuration as group_by_configuration
+from rl_training.reports.seeds import summarize_seeds as summarize_seeds
+from rl_training.runs.layout import check_output_dir as check_output_dir
+from rl_training.runs.metadata import package_versions as package_versions
+from rl_training.runs.metrics import Sink as Sink
+from rl_training.runs.metrics import register_logger as register_logger
+from rl_training.runs.reading import RunReport as RunReport
+from rl_training.runs.reading import Score as Score
+from rl_training.runs.reading import read_run as read_run
+from rl_training.runtime.callbacks import Callback as Callback
+from rl_training.runtime.checkpoints.format import find_checkpoint as find_checkpoint
+from rl_training.runtime.config.train_config import TrainConfig as TrainConfig
+from rl_training.runtime.config.train_config import group_classes as group_classes
+from rl_training.runtime.trainer import TrainResult as TrainResult
+
+class AWAC(ManagedAlgorithm): ...
+class BC(ManagedAlgorithm): ...
+class CQL(ManagedAlgorithm): ...
+class CRR(ManagedAlgorithm): ...
+class DDPG(ManagedAlgorithm): ...
+class DQN(ManagedAlgorithm): ...
+class HER(ManagedAlgorithm): ...
+class IQL(ManagedAlgorithm): ...
+class REDQ(ManagedAlgorithm): ...
+class RLPD(ManagedAlgorithm): ...
+class ReBRAC(ManagedAlgorithm): ...
+class SAC(ManagedAlgorithm): ...
+class TD3(ManagedAlgorithm): ...
+class TD3BC(ManagedAlgorithm): ...
+class TQC(ManagedAlgorithm): ...

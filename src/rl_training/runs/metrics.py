@@ -1,0 +1,250 @@
+"""Sinks for rows of metrics, and the way to add one from outside the package.
+
+A row is a mapping with `step`, `updates`, `epoch` and metrics such as `train/critic_loss` or
+`eval/return_mean`. A logger for Weights & Biases, as a plugin (`--plugin wandb_logger.py`):
+
+    import wandb
+    from rl_training.runs.metrics import Sink, register_logger
+
+    class WandbSink(Sink):
+        def __init__(self, run_dir):
+            self.run = wandb.init(project="rl", name=run_dir.name, id=run_dir.name, resume="allow")
+
+        def write(self, row):
+            self.run.log(dict(row), step=row["step"])
+
+        def close(self):
+            self.run.finish()
+
+    register_logger("wandb", WandbSink)
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import io
+import json
+import logging
+import os
+import time
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rl_training.config import MissingExtraError
+from rl_training.files import write_bytes
+from rl_training.runs.layout import EVALUATIONS, METRICS, PROGRESS, TENSORBOARD
+from rl_training.runs.reading import latest_metrics, read_rows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+log = logging.getLogger("rl_training")
+Row = Mapping[str, Any]
+ENTRY_POINT_GROUP = "rl_training.loggers"
+
+
+class Sink:
+    """Base of everything that receives rows of metrics; a sink implements only what it needs."""
+
+    def write(self, row: Row) -> None:
+        """Take one row: averaged losses, or the scores of an evaluation."""
+
+    def write_episodes(self, step: int, returns: NDArray[Any], lengths: NDArray[Any]) -> None:
+        """Take return and length of each episode of an evaluation."""
+
+    def cut_back(self, rows: Sequence[Row], step: int) -> None:
+        """Forget what was written after a checkpoint at `step`; `rows` are those that stay."""
+
+    def close(self) -> None:
+        """Flush and release, also after an error."""
+
+
+_LOGGERS: dict[str, Callable[[Path], Sink]] = {}
+
+
+def register_logger(name: str, factory: Callable[[Path], Sink]) -> None:
+    """Send the rows of every run of this process also to `factory(run_dir)`.
+
+    The same name replaces an earlier registration. Packages announce theirs by an entry point of
+    the group `rl_training.loggers`, a module that calls this function.
+    """
+    _LOGGERS[name] = factory
+
+
+class MetricsWriter:
+    """Hands every row to every sink; can be cut back to the length it had at a checkpoint."""
+
+    def __init__(self, run_dir: Path, tensorboard: bool | None = None) -> None:
+        self.run_dir = run_dir
+        self.latest: dict[str, float] = {}
+        self._jsonl = JsonlSink(run_dir / METRICS)
+        self.sinks: list[Sink] = [
+            self._jsonl,
+            CsvSink(run_dir / PROGRESS),
+            EpisodesSink(run_dir / EVALUATIONS),
+            *_tensorboard(run_dir / TENSORBOARD, tensorboard),
+            *(factory(run_dir) for factory in _registered().values()),
+        ]
+
+    def write(self, row: Row) -> None:
+        self.latest |= latest_metrics([row])
+        for sink in self.sinks:
+            sink.write(row)
+
+    def write_episodes(self, step: int, returns: NDArray[Any], lengths: NDArray[Any]) -> None:
+        for sink in self.sinks:
+            sink.write_episodes(step, returns, lengths)
+
+    def position(self) -> int:
+        """Size of `metrics.jsonl` in bytes, once they are on disk; a checkpoint holds it."""
+        return self._jsonl.position()
+
+    def cut_back(self, position: int, step: int) -> None:
+        """Forget what was written after the checkpoint at `step`, which holds `position`."""
+        self._jsonl.truncate(position)
+        rows = read_rows(self._jsonl.path)
+        self.latest = latest_metrics(rows)
+        for sink in self.sinks:
+            sink.cut_back(rows, step)
+
+    def close(self) -> None:
+        for sink in self.sinks:
+            sink.close()
+
+
+def _registered() -> dict[str, Callable[[Path], Sink]]:
+    for entry in entry_points(group=ENTRY_POINT_GROUP):
+        entry.load()
+    return _LOGGERS
+
+
+class JsonlSink(Sink):
+    """Appends rows to `metrics.jsonl`, the file that resuming and reports read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, row: Row) -> None:
+        with self.path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def position(self) -> int:
+        if not self.path.exists():
+            return 0
+        with self.path.open("rb") as file:
+            os.fsync(file.fileno())
+            return file.seek(0, os.SEEK_END)
+
+    def truncate(self, position: int) -> None:
+        if self.path.exists():
+            os.truncate(self.path, min(position, self.path.stat().st_size))
+
+
+class CsvSink(Sink):
+    """Writes `progress.csv`; a metric that appears later adds a column to the whole file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._columns: list[str] = []
+
+    def write(self, row: Row) -> None:
+        added = [key for key in row if key not in self._columns]
+        if added:
+            earlier = self._read()
+            self._columns += added
+            with self.path.open("w", newline="") as file:
+                writer = csv.DictWriter(file, self._columns, restval="")
+                writer.writeheader()
+                writer.writerows(earlier)
+        with self.path.open("a", newline="") as file:
+            csv.DictWriter(file, self._columns, restval="").writerow(row)
+
+    def cut_back(self, rows: Sequence[Row], step: int) -> None:
+        self.path.unlink(missing_ok=True)
+        self._columns = []
+        for row in rows:
+            self.write(row)
+
+    def _read(self) -> list[dict[str, str]]:
+        if not self.path.exists():
+            return []
+        with self.path.open(newline="") as file:
+            return list(csv.DictReader(file))
+
+
+class EpisodesSink(Sink):
+    """Writes `evaluations.npz`: steps (n,), returns and lengths (n, episodes)."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write_episodes(self, step: int, returns: NDArray[Any], lengths: NDArray[Any]) -> None:
+        import numpy as np
+
+        arrays = {"steps": np.array([step]), "returns": returns[None], "lengths": lengths[None]}
+        saved = self._read()
+        if saved:
+            before = saved["steps"] < step
+            arrays = {key: np.concatenate([saved[key][before], arrays[key]]) for key in arrays}
+        self._save(arrays)
+
+    def cut_back(self, rows: Sequence[Row], step: int) -> None:
+        saved = self._read()
+        if saved:
+            self._save({key: saved[key][saved["steps"] <= step] for key in saved})
+
+    def _read(self) -> dict[str, Any]:
+        import numpy as np
+
+        if not self.path.exists():
+            return {}
+        try:
+            with np.load(self.path, allow_pickle=False) as saved:
+                return {key: saved[key] for key in ("steps", "returns", "lengths")}
+        except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile):
+            log.warning("%s is damaged; evaluations before this point are lost", self.path)
+            self.path.unlink()
+            return {}
+
+    def _save(self, arrays: Mapping[str, Any]) -> None:
+        import numpy as np
+
+        buffer = io.BytesIO()
+        np.savez(buffer, allow_pickle=False, **arrays)
+        write_bytes(self.path, buffer.getvalue())
+
+
+class TensorBoardSink(Sink):
+    """Writes scalars as TensorBoard events, through TensorBoard's own writer."""
+
+    def __init__(self, directory: Path) -> None:
+        from tensorboard.compat.proto import event_pb2, summary_pb2
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        self._event, self._summary = event_pb2.Event, summary_pb2.Summary
+        self._events = EventFileWriter(str(directory))
+
+    def write(self, row: Row) -> None:
+        values = [
+            self._summary.Value(tag=name, simple_value=value)
+            for name, value in latest_metrics([row]).items()
+        ]
+        summary = self._summary(value=values)
+        self._events.add_event(
+            self._event(wall_time=time.time(), step=row["step"], summary=summary)
+        )
+
+    def close(self) -> None:
+        self._events.close()
+
+
+def _tensorboard(directory: Path, wanted: bool | None) -> list[Sink]:
+    """TensorBoard if it is wanted, or, when nothing was said, if it is installed."""
+    installed = importlib.util.find_spec("tensorboard") is not None
+    if wanted and not installed:
+        raise MissingExtraError("tensorboard: true", "TensorBoard", "tensorboard")
+    return [TensorBoardSink(directory)] if installed and wanted is not False else []
