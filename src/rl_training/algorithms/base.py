@@ -9,7 +9,7 @@ share are handed to them as a further argument, `shared`.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
@@ -19,6 +19,14 @@ from torch import Tensor, nn
 from rl_training.algorithms import state as training
 from rl_training.algorithms.acting import Acting
 from rl_training.algorithms.configs import ActorCriticConfig, AlgorithmConfig
+from rl_training.algorithms.losses import (
+    NO_NOISE,
+    Noise,
+    TermsFunction,
+    call,
+    checked,
+    inputs_of,
+)
 from rl_training.algorithms.state import TrainingState
 from rl_training.config import ConfigError, Problem
 from rl_training.data.offline_to_online_config import OfflineToOnlineConfig
@@ -47,9 +55,6 @@ __all__ = [
     "target_of",
 ]
 
-Noise = Mapping[str, Tensor]  # random numbers, drawn before a loss is evaluated
-NO_NOISE: Noise = {}
-TermsFunction = Callable[..., Terms]  # of networks, batch, noise, config, and shared terms if any
 ConfigT = TypeVar("ConfigT", bound=AlgorithmConfig)
 
 
@@ -178,8 +183,8 @@ class Algorithm(Acting, Generic[ConfigT]):
         """Take one optimizer step on a network's loss; `shared` terms go on to the loss."""
 
         def loss(inputs: Inputs) -> tuple[Tensor, Terms]:
-            terms = self._call(self.losses[name], batch, noise, shared, inputs)
-            return _checked(name, terms)[f"{name}_loss"], terms
+            terms = call(self.losses[name], self, batch, noise, shared, inputs)
+            return checked(name, terms)[f"{name}_loss"], terms
 
         parameters, max_norm = (
             self._parameters_of[name],
@@ -190,7 +195,7 @@ class Algorithm(Acting, Generic[ConfigT]):
                 name,
                 loss,
                 parameters,
-                _inputs(batch, noise, shared),
+                inputs_of(batch, noise, shared),
                 with_norm=max_norm is not None,
             )
         except UnusedParametersError as error:
@@ -204,24 +209,9 @@ class Algorithm(Acting, Generic[ConfigT]):
         """Evaluate, without gradient, terms that several losses share."""
 
         def values(inputs: Inputs) -> Terms:
-            return self._call(function, batch, noise, None, inputs)
+            return call(function, self, batch, noise, None, inputs)
 
-        return self.engine.values(function.__name__, values, _inputs(batch, noise, None))
-
-    def _call(
-        self,
-        function: TermsFunction,
-        batch: Batch,
-        noise: Noise,
-        shared: Terms | None,
-        inputs: Inputs,
-    ) -> Terms:
-        """Call a loss on `inputs`, which hold the values of batch, noise and shared terms."""
-        arguments: dict[str, Any] = {}
-        if shared is not None:
-            arguments["shared"] = {name: inputs[f"shared.{name}"] for name in shared}
-        drawn = {name: inputs[f"noise.{name}"] for name in noise}
-        return function(self, batch.with_tensors(inputs), drawn, self.config, **arguments)
+        return self.engine.values(function.__name__, values, inputs_of(batch, noise, None))
 
     def _step(self, name: str, result: Gradients, max_norm: float | None) -> None:
         optimizer = self.optimizers[name]
@@ -287,28 +277,3 @@ class Algorithm(Acting, Generic[ConfigT]):
         result = super().load_state_dict(*args, **kwargs)
         self.engine.forget()
         return result
-
-
-def _inputs(batch: Batch, noise: Noise, shared: Terms | None) -> dict[str, Tensor]:
-    inputs = dict(batch.tensors)
-    for name, value in noise.items():
-        inputs[f"noise.{name}"] = value
-    for name, value in (shared or {}).items():
-        inputs[f"shared.{name}"] = value
-    return inputs
-
-
-def _checked(name: str, terms: Any) -> Terms:
-    """Check the result of a loss: a dict of tensors with `<network>_loss` in it."""
-    if not isinstance(terms, dict):
-        raise RuntimeError(
-            f"the loss of {name} returns {type(terms).__name__}, not a dict of tensors"
-        )
-    for key, value in terms.items():
-        if not isinstance(value, Tensor):
-            kind = type(value).__name__
-            raise RuntimeError(f"the loss of {name} returns {key!r} as {kind}, not as a tensor")
-    if f"{name}_loss" not in terms:
-        names = ", ".join(map(repr, terms)) or "nothing"
-        raise RuntimeError(f"the loss of {name} must return '{name}_loss', but returns {names}")
-    return terms

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from rl_training.algorithms.base import TrainingState
@@ -31,16 +30,14 @@ class OfflineToOnline(Online):
         **online: Any,
     ) -> None:
         super().__init__(*args, sampler=sampler, **online)
-        self.dataset, self.normalizer = sampler.dataset, sampler.normalizer
+        self.dataset = sampler.dataset
         self.pretrain_updates = finetuning.offline_pretrain_updates
         self.pretrained = 0  # updates
         self._ratio = finetuning.ratio()
         config = self.algorithm.config
         if self.algorithm.needs_returns(config):
             sampler.track_returns(self.collector.num_envs, config.gamma)
-        if self.normalizer is not None:
-            self._mean = self.normalizer.mean.cpu().numpy()
-            self._inverse_std = (1 / self.normalizer.std).cpu().numpy()
+        self._normalize = None if sampler.normalizer is None else sampler.normalizer.as_numpy()
 
     @property
     def phase(self) -> str:
@@ -64,9 +61,7 @@ class OfflineToOnline(Online):
         self.sampler.logged_share = ratio
 
     def _act(self, obs: Observations) -> NDArray[Any]:
-        if self.normalizer is not None:
-            obs = ((obs - self._mean) * self._inverse_std).astype(np.float32, copy=False)
-        return super()._act(obs)
+        return super()._act(obs if self._normalize is None else self._normalize(obs))
 
     def clock(self, update_count: int) -> tuple[int, int]:
         """Count updates while pretraining, and environment steps from there on."""
