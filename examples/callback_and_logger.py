@@ -22,8 +22,8 @@ class StopWhenValuesExplode(Callback):
         self.limit = limit
         self.largest = float("-inf")
 
-    def on_log(self, state, row):  # `row` holds floats, averaged since the last row
-        self.largest = max(self.largest, row.get("train/q_mean", self.largest))
+    def on_log(self, state, metrics):  # floats: means since the last row, or evaluation scores
+        self.largest = max(self.largest, metrics.get("train/q_mean", self.largest))
         if self.largest > self.limit:
             state.request_stop(f"q_mean is above {self.limit}")
 

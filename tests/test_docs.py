@@ -47,6 +47,7 @@ from rl_training.spec import ProblemSpec
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
+PACKAGE = ROOT / "src" / "rl_training"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 NOT_RUN = ("make", "pip", "git", "pre-commit")  # they change the machine, not a directory
 ALGORITHMS = {spec.name: spec for spec in list_algorithm_specs()}
@@ -179,6 +180,19 @@ def test_every_page_is_in_the_navigation() -> None:
 
     listed = leaves(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])
     assert sorted(listed) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
+
+
+def test_every_path_on_the_architecture_page_exists() -> None:
+    text = (DOCS / "architecture.md").read_text()
+    paths = set(re.findall(r"(?<![\w/(.])[\w./]+(?:/|\.(?:py|md|yml|toml))(?![\w./])", text))
+    paths = {path for path in paths if path != "src/rl_training/"}
+    assert len(paths) > 30, "the pattern finds paths"
+    missing = [
+        path
+        for path in sorted(paths)
+        if not (PACKAGE / path).exists() and not (ROOT / path).exists()
+    ]
+    assert missing == []
 
 
 # -- tables --------------------------------------------------------------------------------------
