@@ -1,6 +1,6 @@
 """Train online in an environment of your own.
 
-The environment is a class in an importable module. `env_id="own_environment:CoolingTank"` names it,
+The environment is a class in an importable module. `env_id="own_environment:WaterTank"` names it,
 so that evaluation, resuming and `rl-training eval` can build it again.
 
 Run it with `python examples/own_environment.py [environment steps] [output directory]`.
@@ -14,10 +14,10 @@ import numpy as np
 from rl_training import SAC
 
 
-class CoolingTank(gym.Env):
+class WaterTank(gym.Env):
     """Keep a tank at 60 degrees by opening a valve for hot water; it boils over at 100."""
 
-    observation_space = gym.spaces.Box(0.0, 200.0, (1,), np.float32)
+    observation_space = gym.spaces.Box(-5.0, 5.0, (1,), np.float32)
     action_space = gym.spaces.Box(0.0, 1.0, (1,), np.float32)
 
     def reset(self, *, seed=None, options=None):
@@ -33,13 +33,14 @@ class CoolingTank(gym.Env):
         return self._obs(), -error / 10.0, boiled_over, False, {"is_success": error < 2.0}
 
     def _obs(self):
-        return np.array([self.temperature], np.float32)
+        # on a scale of about one, because online training does not normalise observations
+        return np.array([(self.temperature - 60.0) / 20.0], np.float32)
 
 
 def main(steps: int = 3_000, output_dir: str = "runs/own_environment") -> None:
     algo = SAC.from_config(
         "sac/pendulum",
-        env_id="own_environment:CoolingTank",
+        env_id="own_environment:WaterTank",
         env_kwargs={"max_episode_steps": 50},
         total_timesteps=steps,
         learning_starts=min(500, steps // 2),
@@ -50,7 +51,8 @@ def main(steps: int = 3_000, output_dir: str = "runs/own_environment") -> None:
     scores = algo.evaluate(num_episodes=10)
     print(f"{result.run_dir}: return {scores['eval/return_mean']:.1f}")
     for temperature in (30.0, 60.0, 90.0):
-        print(f"{temperature:.0f} degrees: valve {algo.predict([temperature])[0]:.2f}")
+        valve = algo.predict([(temperature - 60.0) / 20.0])[0]
+        print(f"{temperature:.0f} degrees: valve {valve:.2f}")
 
 
 if __name__ == "__main__":

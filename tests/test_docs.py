@@ -30,7 +30,7 @@ from rl_training.algorithms.registry import AlgorithmSpec
 from rl_training.api import algorithms as managed
 from rl_training.cli.main import app, main
 from rl_training.config import Options, parse_yaml
-from rl_training.data import Batch, DatasetConfig
+from rl_training.data import Batch, DatasetConfig, formats
 from rl_training.data.builtin.library import BUILTIN, load_builtin
 from rl_training.data.dataset_config import DatasetMixPart
 from rl_training.data.offline_to_online_config import BridgeConfig, RatioSchedule
@@ -38,6 +38,7 @@ from rl_training.data.packing.names import SPELLINGS
 from rl_training.data.replay_config import ReplayConfig
 from rl_training.envs import RewardTransformConfig
 from rl_training.experiment import list_algorithm_specs, packaged_configs
+from rl_training.runs import metrics
 from rl_training.runtime import ControlsConfig, EarlyStoppingConfig, TrainConfig
 from rl_training.runtime.config.schedules import ScheduleConfig
 from rl_training.runtime.config.train_config import ALIASES
@@ -93,8 +94,11 @@ def name_of(page: Path) -> str:
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where a page's examples run; what they register or import is forgotten afterwards."""
     registry.discover()
+    formats.list_formats()
     monkeypatch.setattr(registry, "_SPECS", dict(registry._SPECS))
     monkeypatch.setattr(managed, "_MANAGED", dict(managed._MANAGED))
+    monkeypatch.setattr(formats, "_FORMATS", dict(formats._FORMATS))
+    monkeypatch.setattr(metrics, "_LOGGERS", dict(metrics._LOGGERS))
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.chdir(tmp_path)
     yield tmp_path
@@ -355,11 +359,15 @@ def test_data_page_has_every_spelling_and_finding() -> None:
         for spelling in spellings:
             assert f"`{spelling}`" in text, spelling
     documented = table(page, "finding")
-    for source in (ROOT / "src" / "rl_training" / "data").glob("*.py"):
-        for node in ast.walk(ast.parse(source.read_text())):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Finding":
-                name = node.args[1]
-                assert not isinstance(name, ast.Constant) or name.value in documented
+    names = {
+        node.args[1].value
+        for source in (PACKAGE / "data" / "checks").glob("*.py")
+        for node in ast.walk(ast.parse(source.read_text()))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Finding"
+        if isinstance(node.args[1], ast.Constant)
+    }
+    assert len(names) > 10
+    assert names <= {*documented, "note"}
 
 
 def test_quickstart_lists_every_extra() -> None:

@@ -76,7 +76,7 @@ def test_own_environment_trains_and_evaluates(
 def test_own_environment_separates_the_end_of_the_task_from_the_time_limit(
     load: Callable[[str], ModuleType],
 ) -> None:
-    tank = load("own_environment").CoolingTank()
+    tank = load("own_environment").WaterTank()
     tank.reset(seed=0)
     tank.temperature = 99.0
     _, _, terminated, truncated, _ = tank.step([1.0])
