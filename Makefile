@@ -35,7 +35,7 @@ bench: .venv-bench/.installed
 	.venv-bench/bin/python -m benchmarks.speed $(BENCH_ARGS)
 
 docs: $(VENV)/.installed-dev
-	$(PIP) "mkdocs>=1.6"
+	$(PIP) -e ".[docs]"
 	$(BIN)/mkdocs build --strict
 
 clean:

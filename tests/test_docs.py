@@ -38,6 +38,7 @@ from rl_training.data.packing.names import SPELLINGS
 from rl_training.data.replay_config import ReplayConfig
 from rl_training.envs import RewardTransformConfig
 from rl_training.experiment import list_algorithm_specs, packaged_configs
+from rl_training.runs import metrics
 from rl_training.runtime import ControlsConfig, EarlyStoppingConfig, TrainConfig
 from rl_training.runtime.config.schedules import ScheduleConfig
 from rl_training.runtime.config.train_config import ALIASES
@@ -47,6 +48,7 @@ from rl_training.spec import ProblemSpec
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
+PACKAGE = ROOT / "src" / "rl_training"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 NOT_RUN = ("make", "pip", "git", "pre-commit")  # they change the machine, not a directory
 ALGORITHMS = {spec.name: spec for spec in list_algorithm_specs()}
@@ -98,6 +100,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     monkeypatch.setattr(formats, "_FORMATS", dict(formats._FORMATS))
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(metrics, "_LOGGERS", dict(metrics._LOGGERS))
     yield tmp_path
     for name, module in list(sys.modules.items()):
         if str(getattr(module, "__file__", None) or "").startswith(str(tmp_path)):
@@ -181,6 +184,19 @@ def test_every_page_is_in_the_navigation() -> None:
 
     listed = leaves(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])
     assert sorted(listed) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
+
+
+def test_every_path_on_the_architecture_page_exists() -> None:
+    text = (DOCS / "architecture.md").read_text()
+    paths = set(re.findall(r"(?<![\w/(.])[\w./]+(?:/|\.(?:py|md|yml|toml))(?![\w./])", text))
+    paths = {path for path in paths if path != "src/rl_training/"}
+    assert len(paths) > 30, "the pattern finds paths"
+    missing = [
+        path
+        for path in sorted(paths)
+        if not (PACKAGE / path).exists() and not (ROOT / path).exists()
+    ]
+    assert missing == []
 
 
 # -- tables --------------------------------------------------------------------------------------
@@ -311,6 +327,8 @@ def test_cli_page_has_every_verb_and_option() -> None:
     for verb, command in commands(get_command(app)):
         assert f"rl-training {verb}" in by_title[verb]
         for parameter in command.params:
+            if parameter.hidden:  # a removed option, there only to be refused
+                continue
             for flag in parameter.opts:
                 assert not flag.startswith("--") or f"`{flag}" in by_title[verb], (verb, flag)
 
