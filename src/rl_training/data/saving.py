@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 
-from rl_training.config import DatasetError, OutputError
+from rl_training.config import DatasetError
 from rl_training.data.formats import file_endings, format_of_file
 from rl_training.data.packing.source import Array, FieldInfo
 from rl_training.data.transitions.fields import DatasetFields
+from rl_training.files import written_aside
 
 
 def save_dataset(dataset: DatasetFields, path: Path) -> None:
@@ -23,23 +21,6 @@ def save_dataset(dataset: DatasetFields, path: Path) -> None:
         raise DatasetError(f"{path.name}: unknown suffix; use one of {endings}")
     with written_aside(path) as aside:
         dataset_format.write(DatasetSource(dataset, f"cannot write {path}"), aside)
-
-
-@contextmanager
-def written_aside(path: Path) -> Iterator[Path]:
-    """Give a name beside `path` to write to; rename it to `path` when all went well."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield aside
-        aside.replace(path)
-    except (OSError, RuntimeError) as error:  # torch reports a full disk as the latter
-        reason = getattr(error, "strerror", None) or error
-        raise OutputError(f"cannot write {path}: {reason}") from None
-    finally:
-        # A read-only directory refuses this too, and the reason is the better error.
-        with suppress(OSError):
-            aside.unlink(missing_ok=True)
 
 
 class DatasetSource:
