@@ -1,4 +1,4 @@
-"""What a policy must know of its problem: the sizes and bounds of observations and actions."""
+"""Problem specification: the sizes and bounds of observations and actions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ProblemSpec:
         return self.action_dim if self.action_kind == "continuous" else 1
 
     def fits(self, other: ProblemSpec) -> bool:
-        """Whether a policy of one can act in the other; bounds may differ."""
+        """Tell if a policy of one can act in the other; bounds may differ."""
         return (self.obs_dim, self.action_kind, self.action_dim) == (
             other.obs_dim,
             other.action_kind,
@@ -57,7 +57,7 @@ class ProblemSpec:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> ProblemSpec:
-        """Of what `as_dict` gave; ValueError, TypeError or KeyError if it cannot be that."""
+        """Read what `as_dict` gave; ValueError, TypeError or KeyError if it cannot be that."""
         bounds = {key: tuple(map(float, values[key])) for key in ("action_low", "action_high")}
         spec = cls(**{**values, **bounds})
         width = spec.action_dim if spec.action_kind == "continuous" else 0

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm, AlgorithmConfig, Noise, Terms, target_of
 from rl_training.algorithms.registry import register
-from rl_training.algorithms.soft import SoftConfig, new_temperature, policy_step, wanted_entropy
+from rl_training.algorithms.soft import SoftConfig, new_temperature, policy_step, temperature_loss
 from rl_training.algorithms.targets import (
     batch_target,
     calibrated,
@@ -92,11 +92,7 @@ def cql_actor_loss(*, q_values: Tensor, log_probs: Tensor, alpha: Tensor) -> Ter
     return soft_actor_terms(values=q_values.amin(0), log_probs=log_probs, alpha=alpha)
 
 
-def cql_temperature_loss(*, log_alpha: Tensor, log_probs: Tensor, target_entropy: float) -> Terms:
-    """log_probs (batch,) at the policy's own actions, or their mean."""
-    return temperature_terms(
-        log_alpha=log_alpha, log_probs=log_probs, target_entropy=target_entropy
-    )
+cql_temperature_loss = temperature_terms
 
 
 def cql_loss(
@@ -185,16 +181,6 @@ def actor_loss(nets: CQLAlgorithm, batch: Batch, noise: Noise, config: CQLConfig
     actions, log_probs = nets.actor.draw(batch.obs, noise["policy"])
     q_values = nets.critic(batch.obs, actions)
     return cql_actor_loss(q_values=q_values, log_probs=log_probs, alpha=nets.temperature())
-
-
-def temperature_loss(
-    nets: CQLAlgorithm, batch: Batch, noise: Noise, config: CQLConfig, shared: Terms
-) -> Terms:
-    return cql_temperature_loss(
-        log_alpha=nets.temperature.log,
-        log_probs=shared["log_probs"],
-        target_entropy=wanted_entropy(nets),
-    )
 
 
 @register("cql", regimes=("offline", "offline_to_online"), action_kinds=("continuous", "discrete"))

@@ -1,4 +1,4 @@
-"""What TD3 and its descendants share: smoothed target actions, and an actor that waits.
+"""Shared parts of TD3 and its descendants: smoothed target actions and delayed policy updates.
 
 An algorithm that uses these has `actor`, `critic`, `target_actor` and `target_critic`, and a config
 that derives from `DelayedConfig`.
@@ -50,7 +50,7 @@ def least_target_q(nets: Any, batch: Batch, next_actions: Tensor) -> Tensor:
 def delayed_update_step(
     algorithm: Algorithm[Any], batch: Batch, shared: Terms | None = None
 ) -> Terms:
-    """The critics; at every `policy_delay`-th update also the actor, and then the targets."""
+    """Update the critics; at every `policy_delay`-th update also the actor, and then the targets."""
     noise = {"smoothing": algorithm.standard_normal(batch.actions)}
     terms = algorithm.minimize("critic", batch, noise, shared)
     if (algorithm.update_count + 1) % algorithm.config.policy_delay == 0:
@@ -62,7 +62,7 @@ def delayed_update_step(
 def explore_with_noise(
     algorithm: Algorithm[Any], obs: NDArray[np.float32], rng: np.random.Generator, progress: float
 ) -> NDArray[Any]:
-    """A deterministic policy's actions for collecting: with noise, clipped."""
+    """Collect with a deterministic policy's actions plus Gaussian noise, clipped."""
     actions = algorithm.best_actions(obs)
     noise = rng.standard_normal(actions.shape, np.float32)
     actions = actions + algorithm.config.exploration_noise * noise

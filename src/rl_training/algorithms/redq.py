@@ -17,17 +17,17 @@ from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm, Noise, Terms, target_of
 from rl_training.algorithms.registry import register
-from rl_training.algorithms.sac import sac_temperature_loss
 from rl_training.algorithms.soft import (
     SoftConfig,
     joint_update_step,
     new_temperature,
-    wanted_entropy,
+    temperature_loss,
 )
 from rl_training.algorithms.targets import (
     batch_target,
     critic_terms,
     soft_actor_terms,
+    temperature_terms,
 )
 from rl_training.config import option
 from rl_training.data.replay_config import replay_options
@@ -57,7 +57,7 @@ def redq_actor_loss(*, q_values: Tensor, log_probs: Tensor, alpha: Tensor) -> Te
     return soft_actor_terms(values=q_values.mean(0), log_probs=log_probs, alpha=alpha)
 
 
-redq_temperature_loss = sac_temperature_loss
+redq_temperature_loss = temperature_terms
 
 
 def redq_loss(
@@ -92,16 +92,6 @@ def actor_loss(nets: REDQAlgorithm, batch: Batch, noise: Noise, config: REDQConf
     actions, log_probs = nets.actor.draw(batch.obs, noise["policy"])
     q_values = nets.critic(batch.obs, actions)
     return redq_actor_loss(q_values=q_values, log_probs=log_probs, alpha=nets.temperature())
-
-
-def temperature_loss(
-    nets: REDQAlgorithm, batch: Batch, noise: Noise, config: REDQConfig, shared: Terms
-) -> Terms:
-    return redq_temperature_loss(
-        log_alpha=nets.temperature.log,
-        log_probs=shared["log_probs"],
-        target_entropy=wanted_entropy(nets),
-    )
 
 
 @register("redq", regimes=("online",))

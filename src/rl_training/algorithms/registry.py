@@ -1,4 +1,4 @@
-"""The list of algorithms. A file in this package, an entry point or a plugin file adds to it.
+"""Registry of algorithms. A file in this package, an entry point or a plugin file adds to it.
 
 An algorithm registers itself with `@register(name)`; nothing else has to be edited.
 """
@@ -30,7 +30,7 @@ _NOT_ALGORITHMS = {
 
 @dataclass(frozen=True)
 class AlgorithmSpec:
-    """What the rest of the package knows of an algorithm."""
+    """An algorithm as the rest of the package sees it."""
 
     name: str
     algorithm: type[Algorithm[Any]]
@@ -64,10 +64,10 @@ def register(
     """Make a learner known under `name`; its class is called `<Name>Algorithm`."""
 
     def decorate(algorithm: AlgorithmT) -> AlgorithmT:
-        known = _SPECS.get(name)
-        if known is not None and known.algorithm.__module__ != algorithm.__module__:
+        earlier = _SPECS.get(name)
+        if earlier is not None and earlier.algorithm.__module__ != algorithm.__module__:
             raise ConfigError(
-                f"algorithm {name!r} is registered twice: in {known.algorithm.__module__} "
+                f"algorithm {name!r} is registered twice: in {earlier.algorithm.__module__} "
                 f"and in {algorithm.__module__}"
             )
         if not algorithm.__name__.endswith("Algorithm"):
@@ -135,7 +135,7 @@ def list_algorithm_specs() -> list[AlgorithmSpec]:
 def get_algorithm_spec(name: str) -> AlgorithmSpec:
     discover()
     if name not in _SPECS:
-        known = ", ".join(sorted(_SPECS))
-        hint = suggest(name, _SPECS) or f" (known: {known}; --plugin FILE adds your own)"
+        names = ", ".join(sorted(_SPECS))
+        hint = suggest(name, _SPECS) or f" (known: {names}; --plugin FILE adds your own)"
         raise ConfigError([Problem(("algo",), f"unknown algorithm {name!r}{hint}")])
     return _SPECS[name]

@@ -18,15 +18,10 @@ import torch
 from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm, Noise, Terms, target_of
-from rl_training.algorithms.redq import REDQConfig
+from rl_training.algorithms.redq import REDQConfig, actor_loss, redq_actor_loss
 from rl_training.algorithms.registry import register
-from rl_training.algorithms.sac import sac_temperature_loss
-from rl_training.algorithms.soft import joint_update_step, new_temperature
-from rl_training.algorithms.targets import (
-    batch_target,
-    critic_terms,
-    soft_actor_terms,
-)
+from rl_training.algorithms.soft import joint_update_step, new_temperature, temperature_loss
+from rl_training.algorithms.targets import batch_target, critic_terms, temperature_terms
 from rl_training.config import option
 from rl_training.data.replay_config import replay_options
 from rl_training.data.transitions.batch import Batch
@@ -41,6 +36,10 @@ class RLPDConfig(REDQConfig):
     critic_layer_norm: bool = option(True, "normalise the critics' hidden layers")
     backup_entropy: bool = option(True, "whether targets hold the entropy term")
 
+    def entropy_for(self, spec: ProblemSpec) -> float:
+        """Target entropy: the option, else -dim(A) / 2."""
+        return -spec.action_dim / 2 if self.target_entropy is None else self.target_entropy
+
 
 def rlpd_critic_loss(*, q_values: Tensor, target_q: Tensor) -> Terms:
     """q_values (critics, batch), target_q (batch,); a mean over critics, not SAC's sum."""
@@ -48,12 +47,8 @@ def rlpd_critic_loss(*, q_values: Tensor, target_q: Tensor) -> Terms:
     return {**terms, "critic_loss": terms["critic_loss"] / q_values.shape[0]}
 
 
-def rlpd_actor_loss(*, q_values: Tensor, log_probs: Tensor, alpha: Tensor) -> Terms:
-    """q_values (critics, batch) and log_probs (batch,) at the policy's own actions."""
-    return soft_actor_terms(values=q_values.mean(0), log_probs=log_probs, alpha=alpha)
-
-
-rlpd_temperature_loss = sac_temperature_loss
+rlpd_actor_loss = redq_actor_loss
+rlpd_temperature_loss = temperature_terms
 
 
 def rlpd_loss(
@@ -85,23 +80,6 @@ def critic_loss(nets: RLPDAlgorithm, batch: Batch, noise: Noise, config: RLPDCon
             values = values - nets.temperature() * log_probs
         target_q = batch_target(batch, values, config.gamma)
     return rlpd_critic_loss(q_values=nets.critic(batch.obs, batch.actions), target_q=target_q)
-
-
-def actor_loss(nets: RLPDAlgorithm, batch: Batch, noise: Noise, config: RLPDConfig) -> Terms:
-    actions, log_probs = nets.actor.draw(batch.obs, noise["policy"])
-    q_values = nets.critic(batch.obs, actions)
-    return rlpd_actor_loss(q_values=q_values, log_probs=log_probs, alpha=nets.temperature())
-
-
-def temperature_loss(
-    nets: RLPDAlgorithm, batch: Batch, noise: Noise, config: RLPDConfig, shared: Terms
-) -> Terms:
-    wanted = config.target_entropy
-    return rlpd_temperature_loss(
-        log_alpha=nets.temperature.log,
-        log_probs=shared["log_probs"],
-        target_entropy=-nets.spec.action_dim / 2 if wanted is None else wanted,
-    )
 
 
 @register("rlpd", regimes=("offline_to_online",))

@@ -19,7 +19,7 @@ from rl_training.algorithms.soft import (
     SoftConfig,
     new_temperature,
     policy_step,
-    wanted_entropy,
+    temperature_loss,
 )
 from rl_training.algorithms.targets import (
     batch_target,
@@ -55,11 +55,7 @@ def sac_actor_loss(
     return soft_actor_terms(values=values, log_probs=log_probs, alpha=alpha)
 
 
-def sac_temperature_loss(*, log_alpha: Tensor, log_probs: Tensor, target_entropy: float) -> Terms:
-    """log_probs (batch,) at the policy's own actions, or their mean."""
-    return temperature_terms(
-        log_alpha=log_alpha, log_probs=log_probs, target_entropy=target_entropy
-    )
+sac_temperature_loss = temperature_terms
 
 
 def sac_loss(
@@ -113,16 +109,6 @@ def actor_loss(nets: SACAlgorithm, batch: Batch, noise: Noise, config: SACConfig
     actions, log_probs = nets.actor.draw(batch.obs, noise["policy"])
     q_values = nets.critic(batch.obs, actions)
     return sac_actor_loss(q_values=q_values, log_probs=log_probs, alpha=nets.temperature())
-
-
-def temperature_loss(
-    nets: SACAlgorithm, batch: Batch, noise: Noise, config: SACConfig, shared: Terms
-) -> Terms:
-    return sac_temperature_loss(
-        log_alpha=nets.temperature.log,
-        log_probs=shared["log_probs"],
-        target_entropy=wanted_entropy(nets),
-    )
 
 
 @register("sac", regimes=("online",), action_kinds=("continuous", "discrete"))

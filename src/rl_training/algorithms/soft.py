@@ -1,4 +1,4 @@
-"""What SAC and its descendants share: a temperature that weighs entropy, and when it moves.
+"""Shared parts of SAC and its descendants: the temperature of the entropy, and joint updates.
 
 An algorithm that uses these has `actor`, `critic`, `target_critic` and `temperature`, and a config
 that derives from `SoftConfig`.
@@ -14,9 +14,11 @@ from pydantic import Field
 from torch import Tensor
 
 from rl_training.algorithms.base import ActorCriticConfig, Algorithm, Noise, Terms
+from rl_training.algorithms.targets import temperature_terms
 from rl_training.config import option
 from rl_training.data.transitions.batch import Batch
 from rl_training.models import LearnedScale
+from rl_training.spec import ProblemSpec
 
 
 class SoftConfig(ActorCriticConfig):
@@ -30,9 +32,17 @@ class SoftConfig(ActorCriticConfig):
     )
     temperature_learning_rate: float | None = option(None, "the temperature's own rate", gt=0)
 
+    def entropy_for(self, spec: ProblemSpec) -> float:
+        """Target entropy: the option, else -dim(A) for continuous and 0.98 log n for discrete actions."""
+        if self.target_entropy is not None:
+            return self.target_entropy
+        if spec.action_kind == "discrete":
+            return 0.98 * math.log(spec.action_dim)
+        return -float(spec.action_dim)
+
 
 def new_temperature(algorithm: Algorithm[Any]) -> LearnedScale:
-    """α; unless it is `auto`, nothing trains it."""
+    """Create α; unless it is `auto`, no loss trains it."""
     alpha = algorithm.config.alpha
     if alpha == "auto":
         return LearnedScale()
@@ -41,18 +51,19 @@ def new_temperature(algorithm: Algorithm[Any]) -> LearnedScale:
     return LearnedScale(alpha)
 
 
-def wanted_entropy(algorithm: Any) -> float:
-    """H, as set, or as the papers have it."""
-    spec, wanted = algorithm.spec, algorithm.config.target_entropy
-    if wanted is not None:
-        return float(wanted)
-    if spec.action_kind == "discrete":
-        return 0.98 * math.log(spec.action_dim)
-    return -float(spec.action_dim)
+def temperature_loss(
+    nets: Any, batch: Batch, noise: Noise, config: SoftConfig, shared: Terms
+) -> Terms:
+    """Move the temperature by the log-probabilities of the policy's own actions."""
+    return temperature_terms(
+        log_alpha=nets.temperature.log,
+        log_probs=shared["log_probs"],
+        target_entropy=config.entropy_for(nets.spec),
+    )
 
 
 def policy_step(algorithm: Algorithm[Any], batch: Batch, noise: Noise) -> Terms:
-    """The actor, and the temperature by the entropy that the actor had."""
+    """Update the actor, and the temperature by the entropy that the actor had."""
     terms = algorithm.minimize("actor", batch, noise)
     if "temperature" in algorithm.losses:
         terms |= algorithm.minimize("temperature", batch, shared={"log_probs": -terms["entropy"]})
@@ -60,7 +71,7 @@ def policy_step(algorithm: Algorithm[Any], batch: Batch, noise: Noise) -> Terms:
 
 
 def random_subset(algorithm: Algorithm[Any]) -> Tensor:
-    """The `subset_size` critics whose least value is the next target."""
+    """Draw the `subset_size` critics whose least value is the next target."""
     members = torch.randperm(
         algorithm.config.num_critics, generator=algorithm.generator, device=algorithm.device
     )
@@ -68,7 +79,7 @@ def random_subset(algorithm: Algorithm[Any]) -> Tensor:
 
 
 def joint_update_step(algorithm: Algorithm[Any], batch: Batch) -> Terms:
-    """Each part of a joint batch moves the critics and their targets, the last the policy too."""
+    """Update critics and targets on each part of a joint batch, and the policy on the last."""
     terms: Terms = {}
     for part in batch.parts(algorithm.updates_in(batch)):
         noise = {

@@ -18,14 +18,13 @@ from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm, Noise, Terms, target_of
 from rl_training.algorithms.registry import register
-from rl_training.algorithms.sac import sac_temperature_loss
 from rl_training.algorithms.soft import (
     SoftConfig,
     new_temperature,
     policy_step,
-    wanted_entropy,
+    temperature_loss,
 )
-from rl_training.algorithms.targets import quantile_huber, soft_actor_terms
+from rl_training.algorithms.targets import quantile_huber, soft_actor_terms, temperature_terms
 from rl_training.config import option
 from rl_training.data.transitions.batch import Batch
 from rl_training.models import EnsembleMLP, SquashedGaussianActor
@@ -67,7 +66,7 @@ def tqc_actor_loss(*, quantiles: Tensor, log_probs: Tensor, alpha: Tensor) -> Te
     return soft_actor_terms(values=quantiles.mean((0, -1)), log_probs=log_probs, alpha=alpha)
 
 
-tqc_temperature_loss = sac_temperature_loss
+tqc_temperature_loss = temperature_terms
 
 
 def tqc_loss(
@@ -115,16 +114,6 @@ def actor_loss(nets: TQCAlgorithm, batch: Batch, noise: Noise, config: TQCConfig
     actions, log_probs = nets.actor.draw(batch.obs, noise["policy"])
     quantiles = nets.critic(batch.obs, actions)
     return tqc_actor_loss(quantiles=quantiles, log_probs=log_probs, alpha=nets.temperature())
-
-
-def temperature_loss(
-    nets: TQCAlgorithm, batch: Batch, noise: Noise, config: TQCConfig, shared: Terms
-) -> Terms:
-    return tqc_temperature_loss(
-        log_alpha=nets.temperature.log,
-        log_probs=shared["log_probs"],
-        target_entropy=wanted_entropy(nets),
-    )
 
 
 @register("tqc", regimes=("online",))

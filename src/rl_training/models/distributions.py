@@ -29,7 +29,7 @@ def squashed_gaussian_log_prob(mean: Tensor, log_std: Tensor, pre_tanh: Tensor) 
 
 
 def drawn_log_prob(log_std: Tensor, noise: Tensor, pre_tanh: Tensor) -> Tensor:
-    """The same for pre_tanh = mean + exp(log_std) noise: there the mean cancels out."""
+    """Log-density of tanh(pre_tanh) for a draw pre_tanh = mean + exp(log_std) noise: the mean cancels."""
     halves = torch.addcmul(log_std + tanh_log_det(pre_tanh), noise, noise, value=0.5).sum(-1)
     return -LOG_SQRT_2PI * noise.shape[-1] - halves
 

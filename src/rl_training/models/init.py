@@ -1,4 +1,4 @@
-"""How weights and biases start."""
+"""Initial weights and biases."""
 
 from __future__ import annotations
 

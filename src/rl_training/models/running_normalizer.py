@@ -45,7 +45,7 @@ class RunningNormalizer(nn.Module):
         return (self.squares / self.count).sqrt().clamp_min(self.least_std)
 
     def as_numpy(self) -> NumpyFunction:
-        """The same on arrays, as it is now."""
+        """Return the function on arrays, with the statistics of now."""
         mean = self.mean.float().cpu().numpy()
         std = self._std().float().cpu().numpy()
 
