@@ -19,6 +19,8 @@ from typing import Any
 import torch
 
 from benchmarks.speed import flops, machine, report
+from benchmarks.speed.gains import CONTESTS as GAIN_CONTESTS
+from benchmarks.speed.gains import measure as gains_of
 from benchmarks.speed.goals import GOALS
 from benchmarks.speed.measure import measure, measure_parts, measure_scale
 from benchmarks.speed.page import PAGE, page_text
@@ -72,6 +74,8 @@ def run(settings: Settings, only: str | None) -> dict[str, Any]:
         if "shares" in (found := measure_parts(problem, name))
     ]
     print("\n".join(report.part_lines(parts)), flush=True)
+    gains = [gains_of(problem, name) for name in GAIN_CONTESTS if matches(f"gains/{name}", only)]
+    print("\n".join(report.gain_lines(gains)), flush=True)
     scale = {"not_measured": "left out by --only"}
     if matches("scale", only):
         scale = measure_scale(problem, DIRECTORY)
@@ -88,6 +92,7 @@ def run(settings: Settings, only: str | None) -> dict[str, Any]:
         "gemm_gflop_per_second": flops.GEMM_FLOPS / median(gemm[0]) / 1e3 if gemm else None,
         "rows": rows,
         "parts": parts,
+        "gains": gains,
         "scale": scale,
         "minutes": (time.time() - start) / 60,
     }
@@ -128,7 +133,12 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="less data, shorter turns, 3 rounds")
     parser.add_argument("--json", type=Path, metavar="PATH", help="where the numbers go")
     arguments = parser.parse_args()
-    names = [*(goal.id for goal in GOALS), *(f"parts/{name}" for name in PART_RUNS), "scale"]
+    names = [
+        *(goal.id for goal in GOALS),
+        *(f"parts/{name}" for name in PART_RUNS),
+        *(f"gains/{name}" for name in GAIN_CONTESTS),
+        "scale",
+    ]
     if not any(matches(name, arguments.only) for name in names):
         parser.error(f"--only {arguments.only}: there is no such row, only {', '.join(names)}")
     return arguments

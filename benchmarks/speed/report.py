@@ -78,6 +78,14 @@ def part_lines(parts: Sequence[dict[str, Any]]) -> list[str]:
     ]
 
 
+def gain_lines(gains: Sequence[dict[str, Any]]) -> list[str]:
+    return [
+        f"{row['contest']:<12} {row['us']:9,.0f} us; with / without "
+        + ", ".join(f"{part} {gain:.3f}" for part, gain in row["gains"].items())
+        for row in gains
+    ]
+
+
 def scale_lines(scale: dict[str, Any]) -> list[str]:
     if "not_measured" in scale:
         return [f"scale: not measured: {scale['not_measured']}"]
