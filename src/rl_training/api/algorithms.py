@@ -18,7 +18,6 @@ from rl_training.runtime.assemble import load_policy, new_run, open_checkpoint
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.commands import evaluate_policy, open_online, open_run
 from rl_training.runtime.config.train_config import TrainConfig
-from rl_training.runtime.loop.progress import ProgressCallback
 from rl_training.runtime.policy import Policy
 from rl_training.runtime.trainer import TrainResult
 
@@ -74,31 +73,33 @@ class ManagedAlgorithm:
         if dataset is not None and not isinstance(dataset, TransitionDataset):
             raise ConfigError(f"dataset must be a TransitionDataset, got {dataset!r}")
         total = self.config.total_timesteps if total_timesteps is None else total_timesteps
-        budget = self.config.replace(total_timesteps=total).budget
-        hooks = [*callbacks, *([ProgressCallback(budget)] if progress_bar else [])]
         if online:
             self._trained("learn(online=True)")
             assert self._checkpoint is not None
             run = open_online(
-                self._checkpoint, total_timesteps, env_id=env_id, callbacks=hooks, dataset=dataset
+                self._checkpoint,
+                total_timesteps,
+                env_id=env_id,
+                callbacks=callbacks,
+                dataset=dataset,
             )
         elif env_id is not None:
             raise ConfigError("env_id is for online=True; otherwise it belongs into the config")
         elif self._checkpoint is None:
             self.config = self.config.replace(total_timesteps=total)
-            run = new_run(self.config, callbacks=hooks, dataset=dataset)
+            run = new_run(self.config, callbacks=callbacks, dataset=dataset)
         else:
             opened = open_run(
                 self._checkpoint,
                 total_timesteps=total_timesteps,
                 ignore_stop=ignore_stop,
-                callbacks=hooks,
+                callbacks=callbacks,
                 dataset=dataset,
             )
             if isinstance(opened, TrainResult):
                 return opened
             run = opened
-        result = run.execute()
+        result = run.execute(progress_bar=progress_bar)
         self.config, self._policy = run.config, run.policy
         self._checkpoint = result.checkpoint_path.absolute()
         return result

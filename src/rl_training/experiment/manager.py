@@ -33,6 +33,7 @@ class ExperimentManager:
         jobs: int = 1,
         plugins: Sequence[str] = (),
         report: Report = lambda *_: None,
+        progress_bar: bool = False,
     ) -> list[TrainResult]:
         """Train every seed into a run directory of its own; returns one result per seed.
 
@@ -53,7 +54,9 @@ class ExperimentManager:
         errors: dict[int, str] = {}
         for config in configs:
             try:
-                results.append(train(config, callbacks=callbacks(config)))
+                results.append(
+                    train(config, callbacks=callbacks(config), progress_bar=progress_bar)
+                )
             except RunError as error:
                 if len(configs) == 1:
                     raise

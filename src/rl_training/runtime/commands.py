@@ -39,9 +39,11 @@ def train(
     *,
     callbacks: Iterable[Callback] = (),
     dataset: TransitionDataset | None = None,
+    progress_bar: bool = False,
 ) -> TrainResult:
     """Train from the beginning, into a new run directory."""
-    return new_run(config, callbacks=callbacks, dataset=dataset).execute()
+    run = new_run(config, callbacks=callbacks, dataset=dataset)
+    return run.execute(progress_bar=progress_bar)
 
 
 def resume(
@@ -53,25 +55,30 @@ def resume(
     dataset: TransitionDataset | None = None,
     online: bool = False,
     env_id: str | None = None,
+    progress_bar: bool = False,
 ) -> TrainResult:
     """Go on from a checkpoint, exactly as if the run had never been interrupted.
 
-    With `online` an offline run goes on in an environment, for `total_timesteps` steps, as a new run.
+    With `online` an offline run is fine-tuned in an environment for `total_timesteps` steps, as a
+    new run.
     """
     if online:
-        return open_online(
+        run = open_online(
             path, total_timesteps, env_id=env_id, callbacks=callbacks, dataset=dataset
-        ).execute()
+        )
+        return run.execute(progress_bar=progress_bar)
     if env_id is not None:
         raise ConfigError("--env is for --online: a run goes on in its own environment")
-    run = open_run(
+    opened = open_run(
         path,
         total_timesteps=total_timesteps,
         ignore_stop=ignore_stop,
         callbacks=callbacks,
         dataset=dataset,
     )
-    return run if isinstance(run, TrainResult) else run.execute()
+    if isinstance(opened, TrainResult):
+        return opened
+    return opened.execute(progress_bar=progress_bar)
 
 
 def open_run(

@@ -30,6 +30,7 @@ from rl_training.runtime.loop.callback import Callback, CallbackList
 from rl_training.runtime.loop.interrupt import InterruptCallback
 from rl_training.runtime.loop.logging import LoggingCallback, MetricsLog
 from rl_training.runtime.loop.machine import using_machine
+from rl_training.runtime.loop.progress import ProgressCallback
 from rl_training.runtime.loop.state import TrainerState, TrainResult
 from rl_training.runtime.loop.stop_reasons import INTERRUPTED
 from rl_training.runtime.policy import Policy
@@ -55,8 +56,11 @@ class Run:
     checkpoint: Checkpoint | None = None  # the one to go on from
     continues: bool = True  # as the same run; otherwise as a new one with its networks
 
-    def execute(self) -> TrainResult:
+    def execute(self, *, progress_bar: bool = False) -> TrainResult:
         """Train until something requests a stop."""
+        if progress_bar:
+            progress = ProgressCallback(self.config.budget)
+            self.user_callbacks = [*self.user_callbacks, progress]
         with ExitStack() as stack:
             stack.enter_context(using_machine(self.config.groups.controls.torch_threads))
             evaluator = self._evaluator()
