@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from rl_training.models.mlp import MLP
-from rl_training.models.numpy_forward import Array, NumpyFunction, NumpyMLP
+from rl_training.models.numpy_forward import Array, NumpyFunction
 
 
 class DuelingMLP(nn.Module):
@@ -28,7 +28,7 @@ class DuelingMLP(nn.Module):
         advantages = self.advantage(features)
         return self.value(features) + advantages - advantages.mean(-1, keepdim=True)
 
-    def as_numpy(self, forward: Callable[[MLP], NumpyMLP]) -> NumpyFunction:
+    def as_numpy(self, forward: Callable[[MLP], NumpyFunction]) -> NumpyFunction:
         """Return the same function on arrays; `forward` gives that of each perceptron."""
         trunk = None if self.trunk is None else forward(self.trunk)
         value, advantage = forward(self.value), forward(self.advantage)

@@ -25,7 +25,6 @@ class NumpyMLP:
     """
 
     def __init__(self, net: MLP, *, copies: bool) -> None:
-        self._by_vector = not copies
         layers = [layer for layer in net.layers if isinstance(layer, nn.Linear)]
         *self._hidden, self._last = [
             (_copied(layer.weight.t()), _copied(layer.bias))
@@ -34,12 +33,11 @@ class NumpyMLP:
             for layer in layers
         ]
 
-    def __call__(self, x: Array) -> Array:
-        if self._by_vector and len(x) == 1:  # a vector costs less than a matrix of one row
-            return self._forward(x[0])[None]
-        return self._forward(x)
+    def of_rows(self, x: Array) -> Array:
+        """Outputs for (batch, in); a vector costs less than a matrix of one row."""
+        return self(x[0])[None] if len(x) == 1 else self(x)
 
-    def _forward(self, x: Array) -> Array:
+    def __call__(self, x: Array) -> Array:
         for weight, bias in self._hidden:
             x = x.dot(weight)  # at half the overhead of @
             x += bias

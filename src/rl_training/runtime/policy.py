@@ -44,6 +44,7 @@ class Policy(nn.Module):
         self.to(algorithm.device)
         self._learner = (algorithm,)  # past nn.Module, whose look-ups cost as much as a small layer
         self._scaler = ActionScaler(self.spec)
+        self._obs_dim = self.spec.obs_dim
         self._normalize = None if normalizer is None else normalizer.as_numpy()
         self._generator = torch.Generator(algorithm.device)
         self._generator.manual_seed(seed)
@@ -96,7 +97,7 @@ class Policy(nn.Module):
         return result if array.ndim == 2 else result[0]
 
     def _check(self, array: NDArray[np.float32]) -> None:
-        if array.ndim not in (1, 2) or array.shape[-1] != self.spec.obs_dim:
+        if array.ndim not in (1, 2) or array.shape[-1] != self._obs_dim:
             raise ValueError(
                 f"the policy takes observations of {self.spec.obs_dim} numbers, one (shape "
                 f"({self.spec.obs_dim},)) or a batch; got shape {array.shape}"
