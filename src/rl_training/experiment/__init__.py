@@ -4,7 +4,7 @@ Names are looked up when they are first used, so that reading run directories co
 
 - `configs`         configuration files, packaged configurations, overrides
 - `manager`         `ExperimentManager`: several seeds and their summary
-- `seed_processes`  seeds side by side in processes
+- `seed_processes`  seeds side by side in processes, and `seed_training`, what runs in each
 - `registry`        algorithms by name
 """
 

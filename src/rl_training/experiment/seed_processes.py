@@ -3,34 +3,24 @@
 from __future__ import annotations
 
 import json
-import logging
 import multiprocessing
 import os
 import signal
 import sys
 import threading
-import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rl_training.algorithms.registry import load_plugin
-from rl_training.config import ConfigError, RLTrainingError, RunError
-from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.commands import train
+from rl_training.config import ConfigError, RunError
+from rl_training.experiment.seed_training import train_seed
 from rl_training.runtime.config.train_config import TrainConfig
 from rl_training.runtime.trainer import TrainResult
 
-if TYPE_CHECKING:
-    from rl_training.algorithms.base import Terms
-    from rl_training.runtime.trainer import TrainerState
-
-SECONDS = 0.2  # between two messages of one seed
 # called with a seed and a message about it, whose `state` is one of
 #   starting
 #   running  step, total, updates_per_second, return (None before the first evaluation)
@@ -38,7 +28,6 @@ SECONDS = 0.2  # between two messages of one seed
 #   ended    run_dir, checkpoint_path, metrics, stop_reason
 #   failed   error, is_user_error
 Report = Callable[[int, Mapping[str, Any]], None]
-Send = Callable[[dict[str, Any]], None]
 
 
 class SeedsFailedError(RunError):
@@ -47,104 +36,6 @@ class SeedsFailedError(RunError):
     def __init__(self, errors: Mapping[int, str], results: Sequence[TrainResult]) -> None:
         super().__init__("\n".join(f"seed {seed}: {error}" for seed, error in errors.items()))
         self.results = list(results)
-
-
-class ProgressMessages(Callback):
-    """Sends step, speed and score to the parent process a few times a second."""
-
-    def __init__(self, send: Send, total: int) -> None:
-        self._send, self._total = send, total
-        self._sent = self._started = time.perf_counter()
-        self._first_update = 0
-        self._score: float | None = None
-
-    def on_train_start(self, state: TrainerState) -> None:
-        self._started, self._first_update = time.perf_counter(), state.update_count
-        self._send_progress(state)
-
-    def on_collect_end(self, state: TrainerState, env_steps: int) -> None:
-        self._tick(state)
-
-    def on_update_end(self, state: TrainerState, terms: Terms) -> None:
-        self._tick(state)
-
-    def on_eval_end(self, state: TrainerState, metrics: Mapping[str, float]) -> None:
-        self._score = metrics["eval/return_mean"]
-        self._send_progress(state)
-
-    def _tick(self, state: TrainerState) -> None:
-        if time.perf_counter() - self._sent >= SECONDS:
-            self._send_progress(state)
-
-    def _send_progress(self, state: TrainerState) -> None:
-        self._sent = time.perf_counter()
-        updates = state.update_count - self._first_update
-        self._send(
-            {
-                "state": "running",
-                "step": state.global_step,
-                "total": self._total,
-                "updates_per_second": updates / max(self._sent - self._started, 1e-9),
-                "return": self._score,
-            }
-        )
-
-
-class _NoteMessages(logging.Handler):
-    """Sends log records to the parent process, which knows where to show them."""
-
-    def __init__(self, send: Send) -> None:
-        super().__init__()
-        self._send = send
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._send({"state": "note", "text": record.getMessage()})
-
-
-def _train_seed(values: dict[str, Any], plugins: Sequence[str], messages: Connection) -> None:
-    """Train one configuration in this process; the last message says how it ended."""
-
-    def send(message: dict[str, Any]) -> None:
-        try:
-            messages.send_bytes(json.dumps(message).encode())
-        except OSError:  # the parent is gone: this run comes to its end all the same
-            return
-
-    _send_notes(send)
-    try:
-        for plugin in plugins:
-            load_plugin(plugin)
-        config = TrainConfig(**values)
-        result = train(config, callbacks=[ProgressMessages(send, config.budget)])
-    except Exception as error:
-        expected = isinstance(error, RLTrainingError)
-        text = f"{error}" if expected else f"{type(error).__name__}: {error}"
-        is_user_error = expected and not isinstance(error, RunError)
-        send({"state": "failed", "error": text, "is_user_error": is_user_error})
-        return
-    send(
-        {
-            "state": "ended",
-            "run_dir": str(result.run_dir),
-            "checkpoint_path": str(result.checkpoint_path),
-            "metrics": result.metrics,
-            "stop_reason": result.stop_reason,
-        }
-    )
-
-
-def _send_notes(send: Send) -> None:
-    """Send warnings, and those of the package's log, instead of writing between the live lines."""
-
-    def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-        if issubclass(category, UserWarning):
-            send({"state": "note", "text": str(message)})
-
-    logger = logging.getLogger("rl_training")
-    logger.setLevel(logging.WARNING)
-    logger.addHandler(_NoteMessages(send))
-    logger.propagate = False
-    warnings.showwarning = show
 
 
 @dataclass
@@ -225,7 +116,7 @@ def _start(config: TrainConfig, plugins: Sequence[str]) -> SeedProcess:
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(
-        target=_train_seed, args=(config.as_dict(), tuple(plugins), sender), daemon=False
+        target=train_seed, args=(config.as_dict(), tuple(plugins), sender), daemon=False
     )
     with _ignoring_ctrl_c():
         process.start()
