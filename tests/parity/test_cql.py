@@ -140,7 +140,7 @@ def test_temperature_gradient_agrees_up_to_the_temperature() -> None:
     batch, drawn = harness.make_batch(), noise()
     log_probs = ours.actor.draw(batch.obs, drawn["policy"])[1].detach()
     loss = impl.update_temp(log_probs.unsqueeze(1)).item()
-    mine = harness.gradients(ours, "temperature", batch, {"log_probs": log_probs})
+    mine = harness.gradients(ours, "temperature", batch, {}, shared={"log_probs": log_probs})
     slope = impl.modules.log_temp._parameter.grad.item()
     assert slope == pytest.approx(0.4 * mine["log"].item(), rel=1e-5)
     assert loss / 0.4 == pytest.approx(mine["loss"].item() / math.log(0.4), rel=1e-5)
@@ -150,9 +150,10 @@ def test_automatic_temperature_in_the_order_of_d3rlpy() -> None:
     ours, impl = pair("entropy", alpha="auto", temperature_learning_rate=0.02)
     assert list(ours.losses) == ["critic", "actor", "temperature"]  # ours
     batch, drawn, before = harness.make_batch(), noise(), harness.networks(impl)
-    drawn["log_probs"] = ours.actor.draw(batch.obs, drawn["policy"])[1].detach()
-    for name in ("critic", "temperature", "actor"):
-        ours.minimize(name, batch, drawn)
+    shared = {"log_probs": ours.actor.draw(batch.obs, drawn["policy"])[1].detach()}
+    ours.minimize("critic", batch, drawn)
+    ours.minimize("temperature", batch, shared=shared)
+    ours.minimize("actor", batch, drawn)
     ours.track_targets(ours.config.tau)
     with harness.draws(*for_critic(drawn, "entropy"), drawn["policy"]):
         impl.inner_update(harness.as_d3rlpy(batch), 0)

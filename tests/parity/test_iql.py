@@ -51,15 +51,15 @@ def test_losses_and_gradients() -> None:
     theirs = harness.as_d3rlpy(batch)
     losses = impl.compute_critic_grad(theirs)
     known = ours.evaluate(least_target_q, batch, {})
-    critic = harness.gradients(ours, "critic", batch, known)
+    critic = harness.gradients(ours, "critic", batch, {})
     harness.assert_same(critic, {"loss": losses.q_loss.detach()})
     harness.assert_same(critic, harness.ensemble(impl.modules.q_funcs, harness.gradient_of))
-    value = harness.gradients(ours, "value", batch, known)
+    value = harness.gradients(ours, "value", batch, {}, shared=known)
     harness.assert_same(value, {"loss": losses.v_loss.detach()})
     harness.assert_same(value, harness.mlp(impl.modules.value_func, harness.gradient_of))
 
     loss = impl.compute_actor_grad(theirs).actor_loss
-    actor = harness.gradients(ours, "actor", batch, known)
+    actor = harness.gradients(ours, "actor", batch, {}, shared=known)
     harness.assert_same(actor, {"loss": loss.detach()})
     harness.assert_same(actor, harness.actor(impl.modules.policy, harness.gradient_of))
     log_std = impl.modules.policy._logstd.grad[0] / slope
@@ -70,7 +70,7 @@ def test_the_cap_is_met_in_this_batch() -> None:
     ours, _ = pair()
     batch = harness.make_batch()
     known = ours.evaluate(least_target_q, batch, {})
-    terms = ours.losses["actor"](ours, batch, known, ours.config)
+    terms = ours.losses["actor"](ours, batch, {}, ours.config, shared=known)
     assert terms["advantage_weight_max"] == CAP
     assert terms["advantage_weight_mean"] < CAP
 

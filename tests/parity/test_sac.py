@@ -62,7 +62,9 @@ def test_bounds_of_the_deviation_and_the_wanted_entropy_are_the_same() -> None:
     ours, theirs = pair()
     assert ours.actor.log_std_bounds == (policies.LOG_STD_MIN, policies.LOG_STD_MAX)
     log_probs = torch.tensor(theirs.target_entropy)
-    terms = ours.losses["temperature"](ours, None, {"log_probs": -log_probs}, ours.config)
+    terms = ours.losses["temperature"](
+        ours, None, {}, ours.config, shared={"log_probs": -log_probs}
+    )
     assert terms["temperature_loss"].item() == 0.0
 
 

@@ -193,9 +193,11 @@ def share_log_std(ours: Any, policy: Any) -> Tensor:
     return (high - low) * share * (1 - share)
 
 
-def gradients(ours: Any, name: str, batch: Batch, noise: Mapping[str, Tensor]) -> State:
+def gradients(
+    ours: Any, name: str, batch: Batch, noise: Mapping[str, Tensor], **shared: Any
+) -> State:
     """Our loss and its gradient in the network that it trains."""
-    terms = ours.losses[name](ours, batch, noise, ours.config)
+    terms = ours.losses[name](ours, batch, noise, ours.config, **shared)
     named = dict(getattr(ours, name).named_parameters())
     found = torch.autograd.grad(terms[f"{name}_loss"], list(named.values()))
     return {"loss": terms[f"{name}_loss"].detach(), **dict(zip(named, found, strict=True))}
@@ -206,9 +208,9 @@ def update(ours: Any, batch: Batch) -> tuple[dict[str, Tensor], dict[str, State]
     drawn: dict[str, State] = {}
     plain = ours.minimize
 
-    def minimize(name: str, batch: Batch, noise: State) -> Any:
-        drawn[name] = noise
-        return plain(name, batch, noise)
+    def minimize(name: str, batch: Batch, noise: Any = (), shared: Any = None) -> Any:
+        drawn[name] = dict(noise)
+        return plain(name, batch, drawn[name], shared)
 
     ours.minimize = minimize
     try:
