@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_training.engine.capture import tensors_in
+from rl_training.engine.capture import geometry, tensors_in
 from rl_training.engine.torch_private import storage_id
 
 LINE = 64  # bytes to which PyTorch aligns memory; sums round by how their memory is aligned
@@ -112,10 +112,11 @@ class Call:
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any] = field(default_factory=dict)
-    out: Any = None  # None if the operator writes into one of its arguments
+    out: Any = None  # None if the operator writes into its arguments
     out_name: str = "out"
     fresh: bool = False  # its result comes in new memory every time
     replaceable: tuple[Tensor, ...] = ()  # arguments that the result may be written over
+    writes: tuple[Tensor, ...] = ()  # arguments that the operator writes to
 
     def bound(self, memory: Memory) -> Callable[[], object]:
         if self.fresh:
@@ -142,8 +143,8 @@ class FreshCall:
         parts = (result,) if self._is_one else [part for part in result if part is not None]
         for part, views in zip(parts, self._views, strict=True):
             storage = part.untyped_storage()
-            for view, geometry in views:
-                view.set_(storage, *geometry)
+            for view, layout in views:
+                view.set_(storage, *layout)
 
 
 class Pool:
@@ -222,7 +223,7 @@ class _Placement:
                 and all(
                     other is argument
                     or self._memory.block(other) != block
-                    or (other.shape == argument.shape and other.stride() == argument.stride())
+                    or geometry(other) == geometry(argument)
                     for other in tensors_in(call.args)
                 )
             ):
