@@ -208,7 +208,8 @@ def _joins(calls: Sequence[Call], position: int, memory: Memory, movable: Set[in
     for part in parts:
         offsets.append(offset)
         offset += part.numel()
-    aligned = not any(offset * joined.itemsize % LINE for offset in offsets)
+    start = joined.storage_offset()  # it may be a part of another join itself
+    aligned = not any((start + offset) * joined.itemsize % LINE for offset in offsets)
     if not aligned and joined.numel() > len(parts):
         return False  # products and sums of several numbers round by how their memory is aligned
     for block, offset in zip(blocks, offsets, strict=True):
