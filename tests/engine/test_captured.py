@@ -41,7 +41,7 @@ def test_updates_are_the_eager_ones_and_stay_captured(name: str, kind: str) -> N
 
 
 @every_kind
-@pytest.mark.parametrize(("hidden", "rows"), [((7, 13), 33), ((5,), 1), ((33, 1, 9), 10)])
+@pytest.mark.parametrize(("hidden", "rows"), [((7, 13), 33), ((5,), 1)])
 def test_so_they_are_with_odd_widths_and_sizes(
     name: str, kind: str, hidden: tuple[int, ...], rows: int
 ) -> None:
@@ -74,7 +74,7 @@ def test_so_they_are_with_large_networks(name: str, kind: str, options: dict[str
     eager, ours = learner(name, kind, **options), learner(
         name, kind, engine=CapturedEngine(), **options
     )  # fmt: skip
-    batches = batches_of(data_of(kind, 11), 5, size=128)
+    batches = batches_of(data_of(kind, 11), 6, size=128)
     # the largest relative difference of an entry, as Adam divides small gradients by themselves
     assert_close_updates(eager, ours, batches, rtol=2e-2, atol=5e-4)
     assert_all_captured(ours)
@@ -165,7 +165,11 @@ def test_inputs_of_another_type_or_layout_get_a_program_of_their_own() -> None:
 def test_terms_that_are_no_float_scalars_come_as_they_are() -> None:
     def loss(nets: Any, batch: Any, *_: Any) -> Any:
         error = error_of(nets, batch)
-        return {"count": (batch.rewards > 0).sum(), "actor_loss": error, "rewards": batch.rewards * 2}
+        return {
+            "count": (batch.rewards > 0).sum(),
+            "actor_loss": error,
+            "rewards": batch.rewards * 2,
+        }
 
     algorithm = cloner(loss, CapturedEngine())
     for seed in range(4):

@@ -27,7 +27,9 @@ def program_of(function: Function, *inputs: Tensor, pool: Pool | None = None) ->
     return Program(recorder, outputs, pool=pool)
 
 
-def assert_agrees(program: Program, function: Function, *inputs: Tensor, exact: bool = True) -> None:
+def assert_agrees(
+    program: Program, function: Function, *inputs: Tensor, exact: bool = True
+) -> None:
     """Compare for three inputs, each replayed twice."""
     tolerance = {"rtol": 0.0, "atol": 0.0} if exact else {"rtol": 1e-4, "atol": 1e-4}
     for _ in range(3):
@@ -56,6 +58,7 @@ BINARY: list[Callable[[Tensor, Tensor], Tensor]] = [
     torch.add, torch.sub, torch.mul, torch.mm, torch.maximum, lambda a, b: a + (a @ b),
     lambda a, b: torch.cat([a, b])[1 : 1 + SIZE], lambda a, b: torch.stack([a, b]).amin(0),
     lambda a, b: torch.cat([a, b], 1)[:, ::2], lambda a, b: torch.where(a > 0, a, b),
+    lambda a, b: torch.stack([torch.stack([a.sin(), b.cos()]), torch.stack([a * 2, b * 3])]).sum((0, 1)),
     lambda a, b: torch.addmm(a[0], a, b), lambda a, b: torch.cat([a, b]).norm().expand(SIZE, SIZE),
 ]  # fmt: skip
 # they change a tensor that the function made: the first argument
@@ -322,6 +325,30 @@ def test_a_part_that_changes_after_it_is_joined_is_joined_by_a_copy(change: Any)
         return [joined, change(x, a)]
 
     x = torch.randn(16)
+    assert_agrees(program_of(function, x), function, x)
+
+
+def test_a_join_may_be_a_part_of_another() -> None:
+    """As several actions in each state are, of several critics."""
+
+    def function(x: Tensor) -> list[Tensor]:
+        members = [torch.stack([x + 2 * n, (x * n).sin(), x.cos() - n]) for n in (1, 2)]
+        return [torch.stack(members)]
+
+    x = torch.randn(16)
+    program = program_of(function, x)
+    assert "stack" not in program.names
+    assert_agrees(program, function, x)
+
+
+def test_axes_of_size_one_may_have_any_stride() -> None:
+    """As in batches of one row."""
+
+    def function(x: Tensor) -> list[Tensor]:
+        row = x.exp().as_strided((1, 3), (7, 1))
+        return [(row * x.view(1, 3)).relu(), (x.view(3, 1).t().sin() + row).cos()]
+
+    x = torch.randn(3)
     assert_agrees(program_of(function, x), function, x)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_training.engine.capture import Recorder, same_bits, signature
+from rl_training.engine.capture import CaptureError, Recorder, same_bits, signature
 from rl_training.engine.door import Function, Gradients, Inputs, Loss, Terms
 from rl_training.engine.eager import copied, differentiate
 from rl_training.engine.memory import Pool
@@ -101,6 +101,7 @@ class CapturedEngine:
             layouts = {name: _layout(value) for name, value in inputs.items()}
             captured = Captured(recorder, fixed, layouts, result, self._pool)
             replayed = captured.replay(inputs)
+            _compare(replayed, result)
         except Exception as error:  # of whatever kind: it runs eagerly
             log.debug("%s runs eagerly: %s", key, error)
             return self._give_up(key, result, fixed, inputs)
@@ -148,6 +149,16 @@ def _capturable(inputs: Inputs) -> bool:
 def _eagerly(evaluation: Evaluation, inputs: Inputs) -> Gradients:
     result = evaluation(inputs)
     return result._replace(terms=copied(result.terms))
+
+
+def _compare(replayed: Gradients, recorded: Gradients) -> None:
+    """Refuse a program that does not give what it was recorded from, up to rounding."""
+    pairs = list(zip(replayed.gradients, recorded.gradients, strict=True))
+    pairs += [(value, recorded.terms[name]) for name, value in replayed.terms.items()]
+    for ours, plain in pairs:
+        scale = float(plain.abs().max()) if plain.numel() else 0.0
+        if not torch.allclose(ours, plain, rtol=0.0, atol=0.1 * scale + 1e-3, equal_nan=True):
+            raise CaptureError("its program gives other results")
 
 
 def _copy(value: Tensor) -> Tensor:

@@ -217,10 +217,7 @@ class _Placement:
             if (
                 (block in self._used or block in self._fresh)
                 and self._last[block] == position
-                and argument.dtype is result.dtype
-                and argument.shape == result.shape
-                and argument.is_contiguous()
-                and argument.storage_offset() == 0
+                and geometry(argument) == geometry(result)
                 and all(
                     other is argument
                     or self._memory.block(other) != block

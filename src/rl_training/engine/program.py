@@ -43,7 +43,8 @@ class Program:
             raise CaptureError(recorder.obstacle)
         results = [*outputs, *numbers]
         memory = Memory()
-        operations = _without_duplicates(_varying(recorder.operations, results), memory)
+        varying = _varying(recorder.operations, results)
+        operations = _without_duplicates(varying, memory, outputs)
         operations = _needed(operations, results, memory.original)
         self.outputs: list[Tensor] = [memory.plain(tensor) for tensor in outputs]
         scalars = [memory.plain(tensor) for tensor in numbers]
@@ -102,12 +103,16 @@ def _varying(operations: Sequence[Operation], outputs: Sequence[Tensor]) -> list
     return varying
 
 
-def _without_duplicates(operations: Sequence[Operation], memory: Memory) -> list[Operation]:
+def _without_duplicates(
+    operations: Sequence[Operation], memory: Memory, outputs: Sequence[Tensor]
+) -> list[Operation]:
     """Common subexpressions: compute once what is computed twice from the same tensors.
 
     A policy that a loss evaluates with and without gradient, for example: AWAC 0.94, CRR 0.97.
+    Outputs have memory of their own, since whoever takes them may change them.
     """
     changed = {block for operation in operations for block in operation.writes}
+    own = {storage_id(tensor) for tensor in outputs}
 
     def of_tensor(tensor: Tensor) -> Any:
         return memory.original(storage_id(tensor)), geometry(tensor)
@@ -120,7 +125,7 @@ def _without_duplicates(operations: Sequence[Operation], memory: Memory) -> list
             continue
         key = (operation.function, key_of((operation.args, operation.kwargs), of_tensor))
         first = first_with.setdefault(key, operation)
-        if first is operation:
+        if first is operation or operation.makes & own:
             unique.append(operation)
             continue
         for copy, tensor in zip(

@@ -58,7 +58,7 @@ def bindings(name: str) -> Iterator[Callable[..., object]]:
 
 def below_autograd() -> AbstractContextManager[Any]:
     """Inference mode, at a third of the cost of `torch.inference_mode`."""
-    guard = getattr(torch._C, "_InferenceMode", None)
+    guard = getattr(getattr(torch, "_C", None), "_InferenceMode", None)
     return torch.inference_mode() if guard is None else guard(True)
 
 
