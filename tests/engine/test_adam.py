@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+from tests.support.engines import assert_same_state, cloner, error_of, plain_batch
 from torch import Tensor, nn
 
 from rl_training.engine import CapturedEngine, EagerEngine, FusedAdam, polyak_average
 from rl_training.engine.eager import gradient_norm
-from tests.support.engines import assert_same_state, cloner, error_of, plain_batch
 
 SHAPES = [(4, 3), (3,), (2, 1, 5), ()]
 

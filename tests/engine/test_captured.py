@@ -8,9 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-
-from rl_training.data.transitions.batch import Batch
-from rl_training.engine import CapturedEngine, captured
 from tests.support.engines import (
     KINDS,
     assert_all_captured,
@@ -22,6 +19,9 @@ from tests.support.engines import (
     learner,
     plain_batch,
 )
+
+from rl_training.data.transitions.batch import Batch
+from rl_training.engine import CapturedEngine, captured
 
 every_kind = pytest.mark.parametrize(("name", "kind"), KINDS)
 

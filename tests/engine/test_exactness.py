@@ -9,9 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-
-from rl_training.algorithms.bc import BCConfig
-from rl_training.engine import CapturedEngine
 from tests.support.engines import (
     KINDS,
     assert_close_updates,
@@ -23,6 +20,9 @@ from tests.support.engines import (
     learner,
     plain_batch,
 )
+
+from rl_training.algorithms.bc import BCConfig
+from rl_training.engine import CapturedEngine
 
 every_kind = pytest.mark.parametrize(("name", "kind"), KINDS)
 
@@ -200,12 +200,14 @@ CHANGES: dict[str, Callable[[Any], None]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_change_is_noticed(change: str, name: str = "sac", kind: str = "continuous") -> None:
-    eager, ours = learner(name, kind), learner(name, kind, engine=CapturedEngine())
-    assert_close_updates(eager, ours, batches_of(data_of(kind), 5))
+def test_a_change_is_noticed(change: str) -> None:
+    eager = learner("sac", "continuous")
+    ours = learner("sac", "continuous", engine=CapturedEngine())
+    dataset = data_of("continuous")
+    assert_close_updates(eager, ours, batches_of(dataset, 5))
     for algorithm in (eager, ours):
         CHANGES[change](algorithm)
-    assert_close_updates(eager, ours, batches_of(data_of(kind), 5, first=5))
+    assert_close_updates(eager, ours, batches_of(dataset, 5, first=5))
     assert ours.engine.eager == set()
 
 

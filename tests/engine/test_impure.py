@@ -8,12 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
-
-from rl_training.algorithms import Algorithm
-from rl_training.algorithms.bc import BC, BCConfig
-from rl_training.config import option
-from rl_training.engine import CapturedEngine, EagerEngine, UnusedParametersError, captured
 from tests.support.engines import (
     SPEC,
     assert_all_captured,
@@ -22,6 +16,12 @@ from tests.support.engines import (
     error_of,
     plain_batch,
 )
+from torch import Tensor, nn
+
+from rl_training.algorithms import Algorithm
+from rl_training.algorithms.bc import BC, BCConfig
+from rl_training.config import option
+from rl_training.engine import CapturedEngine, EagerEngine, UnusedParametersError, captured
 
 BATCHES = 8
 
@@ -291,12 +291,16 @@ def test_a_program_that_fails_gives_way_to_the_eager_result(
 def test_what_an_engine_refuses(engine: Any) -> None:
     weight, unused = (torch.ones(2, requires_grad=True) for _ in range(2))
     inputs = {"x": torch.ones(2)}
+    refusing = engine()
+
+    def product(values: Any) -> Any:
+        return (weight * values["x"]).sum(), {}
+
     for _ in range(3):
         with pytest.raises(RuntimeError, match=r"a loss is one number, but this has shape \(2,\)"):
-            engine().gradients("a", lambda i: (weight * i["x"], {}), [weight], inputs)
+            refusing.gradients("a", lambda i: (weight * i["x"], {}), [weight], inputs)
         with pytest.raises(UnusedParametersError) as caught:
-            loss = lambda i: ((weight * i["x"]).sum(), {})  # noqa: E731
-            engine().gradients("a", loss, [unused, weight, unused], inputs)
+            refusing.gradients("b", product, [unused, weight, unused], inputs)
         assert caught.value.positions == [0, 2]
         with pytest.raises(UnusedParametersError):
-            engine().gradients("a", lambda i: (i["x"].sum(), {}), [weight], inputs)
+            refusing.gradients("c", lambda i: (i["x"].sum(), {}), [weight], inputs)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.support.engines import batches_of, data_of, learner
 
 import rl_training
 from rl_training.engine import (
@@ -20,7 +21,6 @@ from rl_training.engine import (
     program,
     torch_private,
 )
-from tests.support.engines import batches_of, data_of, learner
 
 Hide = Callable[[pytest.MonkeyPatch], None]
 

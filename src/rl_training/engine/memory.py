@@ -95,7 +95,7 @@ class Memory:
     def absorb(self, block: int, into: Tensor, offset: int = 0) -> None:
         """Put a block into the memory of a plain tensor, from its element `offset` on."""
         storage, target = into.untyped_storage(), self.block(into)
-        offset += into.storage_offset()
+        offset += int(into.storage_offset())
         for view in self.views.pop(block):
             view.set_(storage, offset + view.storage_offset(), view.size(), view.stride())
             self._register(target, view)
