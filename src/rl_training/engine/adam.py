@@ -40,10 +40,10 @@ class FusedAdam(torch.optim.Adam):
     def apply(
         self, gradients: list[Tensor], max_norm: float | None = None, norm: Tensor | None = None
     ) -> None:
-        """Take one step; the gradients are in the order of the parameters.
+        """Take one step; the gradients are in the order of the parameters, and laid out as they are.
 
-        With `max_norm` they are scaled down together to this norm if theirs, which may be given, is
-        larger.
+        With `max_norm` they are scaled down together, in place, to this norm if theirs, which may be
+        given, is larger.
         """
         (group,) = self.param_groups
         parameters = group["params"]

@@ -1,7 +1,7 @@
 """Records dispatcher calls, as CUDA-graph capture does.
 
 For each call it finds an `out=` form, so that replaying writes into memory that is there already. Two
-recordings of a pure function are the same calls on the same tensors; `same_recording` compares them.
+recordings of a pure function are the same calls on the same tensors: their `signature`s are equal.
 """
 
 from __future__ import annotations
@@ -13,7 +13,13 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from rl_training.engine.torch_private import bindings, dispatch_mode, storage_id
+from rl_training.engine.torch_private import (
+    bindings,
+    dispatch_mode,
+    operator,
+    schema_of,
+    storage_id,
+)
 
 # results of these differ although their arguments do not, or cannot have fixed memory
 _UNCAPTURABLE = (
@@ -46,12 +52,13 @@ class Operation:
         self, function: Any, args: Any, kwargs: Any, result: Any, *, with_out_form: bool = True
     ) -> None:
         self.function, self.args, self.kwargs, self.result = function, args, kwargs, result
-        self.name: str = function._schema.name.partition("::")[2]
+        schema = schema_of(function)
+        self.name: str = schema.name.partition("::")[2]
         self.reads = {storage_id(tensor) for tensor in tensors_in((args, kwargs))}
         self.makes = {storage_id(tensor) for tensor in tensors_in(result)} - self.reads
         self.writes: set[int] = set()
-        if function._schema.is_mutable:
-            self.writes = {storage_id(tensor) for tensor in _written(function, args, kwargs)}
+        if schema.is_mutable:
+            self.writes = {storage_id(tensor) for tensor in written(function, args, kwargs)}
         self.out_form: OutForm | None = None
         self.is_view = not self.writes and not self.makes
         if with_out_form and self.makes and not self.writes and not self._needs_fresh_memory():
@@ -136,9 +143,9 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
         yield from tensors_in(list(value.values()))
 
 
-def _written(function: Any, args: Any, kwargs: Any) -> Iterator[Tensor]:
+def written(function: Any, args: Any, kwargs: Any) -> Iterator[Tensor]:
     """Arguments that the operation writes to, by its schema."""
-    for position, argument in enumerate(function._schema.arguments):
+    for position, argument in enumerate(schema_of(function).arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             yield from tensors_in(
                 args[position] if position < len(args) else kwargs.get(argument.name)
@@ -174,9 +181,9 @@ def _out_forms(operation: Operation) -> Iterator[OutForm]:
     packet = operation.function.overloadpacket
     for overload in packet.overloads():
         function = getattr(packet, overload)
-        outs = [argument.name for argument in function._schema.arguments if argument.is_out]
+        outs = [argument.name for argument in schema_of(function).arguments if argument.is_out]
         if len(outs) == 1:
-            yield OutForm(function._op, outs[0])
+            yield OutForm(operator(function), outs[0])
 
 
 def _copy(x: Tensor, *_: Any, out: Tensor, **__: Any) -> object:
@@ -204,43 +211,52 @@ def _bits(tensor: Tensor) -> Tensor:
     return tensor.contiguous().view(kinds[tensor.itemsize])
 
 
-def same_recording(first: Sequence[Operation], second: Sequence[Operation]) -> bool:
-    """Compare two recordings call by call: operators, numbers, shapes, and which tensor goes where.
+class _Outside:
+    """A tensor that a recording reads and does not make: of a network, an input or a literal."""
 
-    A value that was frozen into the first, or a branch taken otherwise, shows as a difference.
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = tensor
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Outside):
+            return NotImplemented
+        a, b = self._tensor, other._tensor  # networks stay; literals are made anew
+        return storage_id(a) == storage_id(b) or same_bits([a], [b])
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def signature(operations: Sequence[Operation]) -> list[Any]:
+    """Describe calls: operators, numbers, shapes, and which tensor goes where.
+
+    Two recordings of a pure function have equal signatures. A value that was frozen into the first,
+    or a branch taken otherwise, shows as a difference. Holds no intermediate result.
     """
-    if len(first) != len(second):
-        return False
-    partner: dict[int, int] = {}  # storages of the second by those of the first
-    for a, b in zip(first, second, strict=True):
-        if a.function is not b.function:
-            return False
-        if not _same_arguments((a.args, a.kwargs), (b.args, b.kwargs), partner):
-            return False
-        results = zip(tensors_in(a.result), tensors_in(b.result), strict=False)
-        for x, y in results:
-            if partner.setdefault(storage_id(x), storage_id(y)) != storage_id(y):
-                return False
-            if _geometry(x) != _geometry(y):
-                return False
-    return True
+    numbers: dict[int, int] = {}  # of storages, in the order in which they appear
+
+    def of_tensor(tensor: Tensor) -> Any:
+        outside = None if storage_id(tensor) in numbers else _Outside(tensor)
+        return numbers.setdefault(storage_id(tensor), len(numbers)), geometry(tensor), outside
+
+    calls = []
+    for operation in operations:
+        arguments = key_of((operation.args, operation.kwargs), of_tensor)
+        for tensor in tensors_in(operation.result):
+            numbers.setdefault(storage_id(tensor), len(numbers))
+        calls.append((operation.function, arguments, key_of(operation.result, of_tensor)))
+    return calls
 
 
-def _same_arguments(a: Any, b: Any, partner: dict[int, int]) -> bool:
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
-        if _geometry(a) != _geometry(b):
-            return False
-        x, y = storage_id(a), storage_id(b)
-        if x in partner:
-            return partner[x] == y
-        partner[x] = y
-        return x == y or same_bits([a], [b])  # network tensors stay; literals are made anew
-    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        return len(a) == len(b) and all(map(lambda x, y: _same_arguments(x, y, partner), a, b))
-    if isinstance(a, dict) and isinstance(b, dict):
-        return list(a) == list(b) and _same_arguments(list(a.values()), list(b.values()), partner)
-    return type(a) is type(b) and (a == b or a != a)
+def key_of(value: Any, of_tensor: Callable[[Tensor], Any]) -> Any:
+    """Describe arguments so that two descriptions are equal if the arguments are."""
+    if isinstance(value, Tensor):
+        return of_tensor(value)
+    if isinstance(value, list | tuple):
+        return tuple(key_of(item, of_tensor) for item in value)
+    if isinstance(value, dict):
+        return tuple((name, key_of(item, of_tensor)) for name, item in value.items())
+    return type(value), repr(value)  # tells 0.0 from -0.0, and NaN equals itself
 
 
-def _geometry(tensor: Tensor) -> tuple[Any, ...]:
+def geometry(tensor: Tensor) -> tuple[Any, ...]:
     return tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset()

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_training.engine.capture import Operation, Recorder, same_recording
+from rl_training.engine.capture import CaptureError, Recorder, same_bits, signature
 from rl_training.engine.door import Function, Gradients, Inputs, Loss, Terms
 from rl_training.engine.eager import copied, differentiate
 from rl_training.engine.memory import Pool
@@ -25,6 +25,7 @@ from rl_training.engine.torch_private import storage_id
 log = logging.getLogger("rl_training")
 
 ROWS = 64  # rows of scalars that are allocated at once
+CHECKS = 8  # times as many evaluations until a program is compared with its function again
 MOST = 32  # programs, by loss and shape of inputs; the one that served longest ago makes room
 
 Evaluation = Callable[[Inputs], Gradients]
@@ -34,16 +35,16 @@ class CapturedEngine:
     """Replays captured programs; a function that cannot be captured runs eagerly."""
 
     def __init__(self) -> None:
-        self.eager: set[str] = set()  # keys of functions that turned out not to be pure
+        self.eager: set[str] = set()  # keys of functions that cannot be captured, or are not pure
         self.forget()
 
     def forget(self) -> None:
-        self._programs: OrderedDict[Hashable, Captured | None] = OrderedDict()  # None: eager
+        self._programs: OrderedDict[Hashable, Captured] = OrderedDict()
         self._latest: dict[str, Captured] = {}
         self._pool = Pool()
 
     def __reduce__(self) -> Any:
-        return type(self), ()  # a copy serves other networks
+        return type(self), (), {"eager": self.eager}  # a copy serves other networks
 
     def gradients(
         self,
@@ -55,7 +56,7 @@ class CapturedEngine:
         with_norm: bool = False,
     ) -> Gradients:
         captured = self._latest.get(key)
-        if captured is not None and captured.fits(inputs):
+        if captured is not None and captured.serves(inputs):
             return captured.replay(inputs)
         return self._evaluate(
             key, lambda values: differentiate(loss, parameters, values, with_norm), inputs
@@ -63,7 +64,7 @@ class CapturedEngine:
 
     def values(self, key: str, function: Function, inputs: Inputs) -> Terms:
         captured = self._latest.get(key)
-        if captured is not None and captured.fits(inputs):
+        if captured is not None and captured.serves(inputs):
             return captured.replay(inputs).terms
 
         def evaluation(values: Inputs) -> Gradients:
@@ -78,47 +79,66 @@ class CapturedEngine:
         return [captured.program for captured in self._latest.values()]
 
     def _evaluate(self, key: str, evaluation: Evaluation, inputs: Inputs) -> Gradients:
-        shapes = (key, *((n, x.shape, x.stride(), x.dtype) for n, x in inputs.items()))
         if key in self.eager or not _capturable(inputs):
             return _eagerly(evaluation, inputs)
-        if shapes not in self._programs:
-            self._programs[shapes] = self._capture(key, evaluation, inputs)
-            if len(self._programs) > MOST:
-                _, dropped = self._programs.popitem(last=False)
-                self._latest = {k: c for k, c in self._latest.items() if c is not dropped}
-        self._programs.move_to_end(shapes)
-        captured = self._programs[shapes]
+        program_key = (key, *((name, _layout(value)) for name, value in inputs.items()))
+        captured = self._programs.get(program_key)
         if captured is None:
-            return _eagerly(evaluation, inputs)
-        if captured.recording and captured.served:
-            return self._verify(key, captured, evaluation, inputs)
-        if not captured.recording:
-            self._latest[key] = captured
-        captured.served = True
+            return self._capture(key, program_key, evaluation, inputs)
+        self._programs.move_to_end(program_key)
+        if captured.left == 0:
+            return self._check(key, captured, evaluation, inputs)
+        self._latest[key] = captured
         return captured.replay(inputs)
 
-    def _capture(self, key: str, evaluation: Evaluation, inputs: Inputs) -> Captured | None:
+    def _capture(
+        self, key: str, program_key: Hashable, evaluation: Evaluation, inputs: Inputs
+    ) -> Gradients:
         fixed = {name: _copy(value) for name, value in inputs.items()}
         with Recorder() as recorder:
             result = evaluation(fixed)
         try:
-            return Captured(recorder, fixed, result, self._pool)
+            layouts = {name: _layout(value) for name, value in inputs.items()}
+            captured = Captured(recorder, fixed, layouts, result, self._pool)
+            replayed = captured.replay(inputs)
+            _compare(replayed, result)
         except Exception as error:  # of whatever kind: it runs eagerly
             log.debug("%s runs eagerly: %s", key, error)
-            return None
+            return self._give_up(key, result, fixed, inputs)
+        self._programs[program_key] = captured
+        if len(self._programs) > MOST:
+            _, dropped = self._programs.popitem(last=False)
+            self._latest = {k: c for k, c in self._latest.items() if c is not dropped}
+        return replayed
 
-    def _verify(
+    def _check(
         self, key: str, captured: Captured, evaluation: Evaluation, inputs: Inputs
     ) -> Gradients:
-        """Record the second evaluation, too: a value frozen into the first would differ now."""
-        captured.fill(inputs)
+        """Record the function once more: a value frozen into its program would differ now."""
+        for name, value in captured.inputs.items():
+            value.copy_(inputs[name])
         with Recorder(with_out_forms=False) as recorder:
             result = evaluation(captured.inputs)
-        if recorder.obstacle is None and same_recording(captured.recording, recorder.operations):
-            captured.recording = []
+        if recorder.obstacle is None and signature(recorder.operations) == captured.signature:
+            captured.left = captured.interval = captured.interval * CHECKS
             return captured.replay(inputs)
-        log.debug("%s runs eagerly: it is not the same function every time", key)
+        level = logging.DEBUG if captured.interval == 1 else logging.WARNING
+        text = (
+            "%s runs eagerly from now on: within the last %d evaluations it became another function"
+        )
+        log.log(level, text, key, captured.interval)
+        return self._give_up(key, result, captured.inputs, inputs)
+
+    def _give_up(
+        self, key: str, result: Gradients, fixed: dict[str, Tensor], inputs: Inputs
+    ) -> Gradients:
+        """Return the recorded evaluation, and run eagerly from now on: evaluating an impure function
+        twice would draw random numbers twice, for example.
+        """
         self.eager.add(key)
+        for name, value in inputs.items():
+            if not same_bits([value], [fixed[name]]):  # the function changed it
+                value.copy_(fixed[name])
         return result._replace(terms=copied(result.terms))
 
 
@@ -129,6 +149,16 @@ def _capturable(inputs: Inputs) -> bool:
 def _eagerly(evaluation: Evaluation, inputs: Inputs) -> Gradients:
     result = evaluation(inputs)
     return result._replace(terms=copied(result.terms))
+
+
+def _compare(replayed: Gradients, recorded: Gradients) -> None:
+    """Refuse a program that does not give what it was recorded from, up to rounding."""
+    pairs = list(zip(replayed.gradients, recorded.gradients, strict=True))
+    pairs += [(value, recorded.terms[name]) for name, value in replayed.terms.items()]
+    for ours, plain in pairs:
+        scale = float(plain.abs().max()) if plain.numel() else 0.0
+        if not torch.allclose(ours, plain, rtol=0.0, atol=0.1 * scale + 1e-3, equal_nan=True):
+            raise CaptureError("its program gives other results")
 
 
 def _copy(value: Tensor) -> Tensor:
@@ -142,11 +172,17 @@ class Captured:
     """A program with the fixed inputs that it reads, and its results by name."""
 
     def __init__(
-        self, recorder: Recorder, inputs: dict[str, Tensor], result: Gradients, pool: Pool
+        self,
+        recorder: Recorder,
+        inputs: dict[str, Tensor],
+        layouts: dict[str, Any],
+        result: Gradients,
+        pool: Pool,
     ) -> None:
-        self.inputs = inputs
-        self.recording: list[Operation] = recorder.operations  # until it has been verified
-        self.served = False
+        self.inputs, self._layouts = inputs, layouts
+        self.signature = signature(recorder.operations)
+        # evaluations until it is compared with its function: 1, 8, 64, ...
+        self.left = self.interval = 1
         self._names = list(result.terms)
         self._scalars = [name for name, value in result.terms.items() if _is_scalar(value)]
         self._others = [name for name in self._names if name not in self._scalars]
@@ -162,25 +198,25 @@ class Captured:
         self._norm = outputs[count] if norm else None
         self._other_values = outputs[count + len(norm) :]
         self._rows: list[tuple[Tensor, Sequence[Tensor]]] = []
-        self._shapes = {name: value.shape for name, value in inputs.items()}
         self._read = [
             (name, value) for name, value in inputs.items()
             if storage_id(value) in self.program.reads
         ]  # fmt: skip
 
-    def fits(self, inputs: Inputs) -> bool:
-        shapes = self._shapes
-        return len(inputs) == len(shapes) and all(
-            name in shapes and shapes[name] == value.shape for name, value in inputs.items()
+    def serves(self, inputs: Inputs) -> bool:
+        """Tell if inputs are laid out as the recorded ones; other memory would round otherwise."""
+        layouts = self._layouts
+        return (
+            self.left > 0
+            and len(inputs) == len(layouts)
+            and all(layouts.get(name) == _layout(value) for name, value in inputs.items())
         )
 
-    def fill(self, inputs: Inputs) -> None:
-        """Copy new values to the addresses that the program reads from."""
+    def replay(self, inputs: Inputs) -> Gradients:
+        """Copy new values to the addresses that the program reads from, and run it."""
+        self.left -= 1
         for name, value in self._read:
             value.copy_(inputs[name])
-
-    def replay(self, inputs: Inputs) -> Gradients:
-        self.fill(inputs)
         self.program.run()
         return Gradients(self._gradients, self._terms(), self._norm)
 
@@ -203,6 +239,10 @@ class Captured:
             rows, views = block.unbind(), block.view(-1).unbind()
         self._rows = [(row, views[n * width : (n + 1) * width]) for n, row in enumerate(rows)]
         return self._rows.pop()
+
+
+def _layout(value: Tensor) -> tuple[Any, ...]:
+    return value.shape, value.stride(), value.dtype
 
 
 def _is_scalar(value: Tensor) -> bool:

@@ -31,10 +31,23 @@ def differentiate(
     missing = [position for position, value in enumerate(computed) if value is None]
     if missing:
         raise UnusedParametersError(missing)
-    gradients = [value for value in computed if value is not None]
     with torch.no_grad():
+        gradients = _like(parameters, [value for value in computed if value is not None])
         norm = gradient_norm(gradients) if with_norm else None
     return Gradients(gradients, {name: value.detach() for name, value in terms.items()}, norm)
+
+
+def _like(parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> list[Tensor]:
+    """Lay gradients out as their parameters, each in memory of its own: fused Adam relies on it."""
+    result: list[Tensor] = []
+    addresses: set[int] = set()
+    for gradient, parameter in zip(gradients, parameters, strict=True):
+        alike = gradient.is_contiguous() and parameter.is_contiguous()
+        if not alike or gradient.data_ptr() in addresses:
+            gradient = torch.empty_like(parameter).copy_(gradient)
+        addresses.add(gradient.data_ptr())
+        result.append(gradient)
+    return result
 
 
 def copied(terms: Terms) -> Terms:

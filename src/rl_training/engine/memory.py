@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_training.engine.capture import tensors_in
+from rl_training.engine.capture import geometry, tensors_in
 from rl_training.engine.torch_private import storage_id
 
 LINE = 64  # bytes to which PyTorch aligns memory; sums round by how their memory is aligned
@@ -95,6 +95,7 @@ class Memory:
     def absorb(self, block: int, into: Tensor, offset: int = 0) -> None:
         """Put a block into the memory of a plain tensor, from its element `offset` on."""
         storage, target = into.untyped_storage(), self.block(into)
+        offset += int(into.storage_offset())
         for view in self.views.pop(block):
             view.set_(storage, offset + view.storage_offset(), view.size(), view.stride())
             self._register(target, view)
@@ -112,10 +113,11 @@ class Call:
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any] = field(default_factory=dict)
-    out: Any = None  # None if the operator writes into one of its arguments
+    out: Any = None  # None if the operator writes into its arguments
     out_name: str = "out"
     fresh: bool = False  # its result comes in new memory every time
     replaceable: tuple[Tensor, ...] = ()  # arguments that the result may be written over
+    writes: tuple[Tensor, ...] = ()  # arguments that the operator writes to
 
     def bound(self, memory: Memory) -> Callable[[], object]:
         if self.fresh:
@@ -142,8 +144,8 @@ class FreshCall:
         parts = (result,) if self._is_one else [part for part in result if part is not None]
         for part, views in zip(parts, self._views, strict=True):
             storage = part.untyped_storage()
-            for view, geometry in views:
-                view.set_(storage, *geometry)
+            for view, layout in views:
+                view.set_(storage, *layout)
 
 
 class Pool:
@@ -215,14 +217,11 @@ class _Placement:
             if (
                 (block in self._used or block in self._fresh)
                 and self._last[block] == position
-                and argument.dtype is result.dtype
-                and argument.shape == result.shape
-                and argument.is_contiguous()
-                and argument.storage_offset() == 0
+                and geometry(argument) == geometry(result)
                 and all(
                     other is argument
                     or self._memory.block(other) != block
-                    or (other.shape == argument.shape and other.stride() == argument.stride())
+                    or geometry(other) == geometry(argument)
                     for other in tensors_in(call.args)
                 )
             ):

@@ -8,10 +8,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_training.engine.capture import UNFILLED, CaptureError, Operation, Recorder, tensors_in
+from rl_training.engine.capture import (
+    UNFILLED,
+    CaptureError,
+    Operation,
+    Recorder,
+    geometry,
+    key_of,
+    tensors_in,
+    written,
+)
 from rl_training.engine.memory import LINE, Call, Memory, Pool
 from rl_training.engine.rewrites import rewrite
-from rl_training.engine.torch_private import below_autograd, bindings, storage_id
+from rl_training.engine.torch_private import below_autograd, bindings, operator, storage_id
 
 # these fill memory with numbers that do not depend on the values of their arguments
 _FILLED_BY_SHAPE = frozenset(
@@ -34,11 +43,14 @@ class Program:
             raise CaptureError(recorder.obstacle)
         results = [*outputs, *numbers]
         memory = Memory()
-        operations = _without_duplicates(_varying(recorder.operations, results), memory)
+        varying = _varying(recorder.operations, results)
+        operations = _without_duplicates(varying, memory, outputs)
         operations = _needed(operations, results, memory.original)
         self.outputs: list[Tensor] = [memory.plain(tensor) for tensor in outputs]
         scalars = [memory.plain(tensor) for tensor in numbers]
-        self.reads = set().union(*(operation.reads for operation in operations))
+        self.reads = {storage_id(tensor) for tensor in results}.union(
+            *(operation.reads for operation in operations)
+        )
         for operation in operations:  # all views first, so that rewrites see who reads what
             memory.plain((operation.args, operation.kwargs, operation.result))
         movable = {
@@ -47,13 +59,13 @@ class Program:
             if operation.out_form is not None
             for block in memory.blocks(memory.plain(operation.result))
         }
-        fixed = memory.blocks([self.outputs, scalars])
         calls = [_call(operation, memory) for operation in operations]
-        calls, added = rewrite(calls, memory, fixed)
+        calls, added = rewrite(calls, memory, memory.blocks([self.outputs, scalars]))
         movable |= added
         calls = _join_in_place(calls, memory, movable)
         self.numbers = torch.zeros(len(numbers))
         calls += _gather_numbers(scalars, self.numbers, memory, movable, calls)
+        fixed = memory.blocks(self.outputs)  # as joined meanwhile
         (pool or Pool()).place(calls, memory, movable & memory.views.keys(), fixed)
         self.calls: list[Callable[[], object]] = [call.bound(memory) for call in calls]
         self.names = [call.name for call in calls]
@@ -91,21 +103,29 @@ def _varying(operations: Sequence[Operation], outputs: Sequence[Tensor]) -> list
     return varying
 
 
-def _without_duplicates(operations: Sequence[Operation], memory: Memory) -> list[Operation]:
+def _without_duplicates(
+    operations: Sequence[Operation], memory: Memory, outputs: Sequence[Tensor]
+) -> list[Operation]:
     """Common subexpressions: compute once what is computed twice from the same tensors.
 
     A policy that a loss evaluates with and without gradient, for example: AWAC 0.94, CRR 0.97.
+    Outputs have memory of their own, since whoever takes them may change them.
     """
     changed = {block for operation in operations for block in operation.writes}
+    own = {storage_id(tensor) for tensor in outputs}
+
+    def of_tensor(tensor: Tensor) -> Any:
+        return memory.original(storage_id(tensor)), geometry(tensor)
+
     first_with: dict[Any, Operation] = {}
     unique = []
     for operation in operations:
         if operation.writes or (operation.makes | operation.reads) & changed:
             unique.append(operation)
             continue
-        key = _key((operation.function, operation.args, operation.kwargs), memory)
+        key = (operation.function, key_of((operation.args, operation.kwargs), of_tensor))
         first = first_with.setdefault(key, operation)
-        if first is operation:
+        if first is operation or operation.makes & own:
             unique.append(operation)
             continue
         for copy, tensor in zip(
@@ -113,17 +133,6 @@ def _without_duplicates(operations: Sequence[Operation], memory: Memory) -> list
         ):
             memory.merge(copy, tensor)
     return unique
-
-
-def _key(value: Any, memory: Memory) -> Any:
-    if isinstance(value, Tensor):
-        geometry = (value.storage_offset(), value.shape, value.stride(), value.dtype)
-        return (memory.original(storage_id(value)), *geometry)
-    if isinstance(value, list | tuple):
-        return tuple(_key(item, memory) for item in value)
-    if isinstance(value, dict):
-        return tuple((name, _key(item, memory)) for name, item in value.items())
-    return (type(value), value if isinstance(value, (bool, int, float, str)) else id(value))
 
 
 def _needed(
@@ -143,10 +152,11 @@ def _call(operation: Operation, memory: Memory) -> Call:
     args, kwargs = memory.plain(operation.args), memory.plain(operation.kwargs)
     name = operation.name
     if operation.writes:
-        return Call(name, _in_place_form(operation, kwargs), args, kwargs)
+        writes = tuple(written(operation.function, args, kwargs))
+        return Call(name, _in_place_form(operation, kwargs), args, kwargs, writes=writes)
     result = memory.plain(operation.result)
     if operation.out_form is None:
-        return Call(name, operation.function._op, args, kwargs, result, fresh=True)
+        return Call(name, operator(operation.function), args, kwargs, result, fresh=True)
     form = operation.out_form
     return Call(
         name,
@@ -165,14 +175,11 @@ def _is_pointwise(operation: Operation) -> bool:
 
 def _in_place_form(operation: Operation, kwargs: dict[str, Any]) -> Callable[..., Any]:
     """Find PyTorch's own binding of an operator that writes: calling it costs half."""
-    name = operation.name
+    name, form = operation.name, operator(operation.function)
     if name.endswith("_") and not name.startswith("_"):
-        method: Callable[..., Any] = getattr(torch.Tensor, name, operation.function._op)
+        method: Callable[..., Any] = getattr(torch.Tensor, name, form)
         return method
-    if "out" in kwargs:
-        return next(bindings(name), operation.function._op)
-    form: Callable[..., Any] = operation.function._op
-    return form
+    return next(bindings(name), form) if "out" in kwargs else form
 
 
 def _join_in_place(calls: list[Call], memory: Memory, movable: set[int]) -> list[Call]:
@@ -192,11 +199,7 @@ def _joins(calls: Sequence[Call], position: int, memory: Memory, movable: Set[in
         return False
     parts, joined = call.args[0], call.out
     blocks = [memory.block(part) for part in parts]
-    written_later = {
-        block
-        for other in calls[position + 1 :]
-        for block in (memory.blocks(other.args[:1]) if other.out is None else ())
-    }
+    written_later = memory.blocks([other.writes for other in calls[position + 1 :]])
     if (
         memory.block(joined) not in movable
         or not joined.is_contiguous()
@@ -210,7 +213,8 @@ def _joins(calls: Sequence[Call], position: int, memory: Memory, movable: Set[in
     for part in parts:
         offsets.append(offset)
         offset += part.numel()
-    aligned = not any(offset * joined.itemsize % LINE for offset in offsets)
+    start = joined.storage_offset()  # it may be a part of another join itself
+    aligned = not any((start + offset) * joined.itemsize % LINE for offset in offsets)
     if not aligned and joined.numel() > len(parts):
         return False  # products and sums of several numbers round by how their memory is aligned
     for block, offset in zip(blocks, offsets, strict=True):
@@ -228,7 +232,7 @@ def _gather_numbers(
     """Have scalars written into one vector at once, or copied there where that cannot be."""
     vector = memory.view(memory.plain(numbers), lambda x: x)
     movable.discard(memory.block(vector))
-    changed = {b for call in calls if call.out is None for b in memory.blocks(call.args[:1])}
+    changed = memory.blocks([call.writes for call in calls])
     copies = []
     for position, scalar in enumerate(scalars):
         block = memory.block(scalar)

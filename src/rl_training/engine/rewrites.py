@@ -11,6 +11,7 @@ from collections.abc import Set
 import torch
 from torch import Tensor
 
+from rl_training.engine.capture import geometry, tensors_in
 from rl_training.engine.memory import Call, Memory
 
 NARROW = 48  # columns below which a product may be faster by way of its transpose
@@ -28,13 +29,12 @@ def rewrite(calls: list[Call], memory: Memory, outputs: Set[int]) -> tuple[list[
 
 def accumulate_products(calls: list[Call], memory: Memory, outputs: Set[int]) -> list[Call]:
     """Accumulate products into the sum that they are added to: CQL, with 31 actions a state, 0.985."""
+    changed = memory.blocks([call.writes for call in calls])
     readers: dict[int, int] = {}
-    changed: set[int] = set()
     for call in calls:
-        for block in memory.blocks((call.args, call.kwargs)):
+        for tensor in tensors_in((call.args, call.kwargs)):
+            block = memory.block(tensor)
             readers[block] = readers.get(block, 0) + 1
-        if call.out is None:
-            changed |= memory.blocks(call.args)
     products: dict[int, Call] = {}
     fused: list[Call] = []
     for call in calls:
@@ -50,7 +50,9 @@ def accumulate_products(calls: list[Call], memory: Memory, outputs: Set[int]) ->
         fused.remove(product)
         total = next(x for x in call.args if memory.block(x) != memory.block(product.out))
         args = (total, *product.args)
-        fused.append(Call("addmm", torch.addmm, args, out=call.out, replaceable=(total,)))
+        apart = memory.block(total) not in memory.blocks(product.args)
+        replaceable = (total,) if apart else ()
+        fused.append(Call("addmm", torch.addmm, args, out=call.out, replaceable=replaceable))
     return fused
 
 
@@ -58,17 +60,14 @@ def _summand(call: Call, products: dict[int, Call], memory: Memory) -> Call | No
     """Find the product that an addition adds, if that is all that the addition does."""
     if call.name != "add" or call.kwargs or len(call.args) != 2:
         return None
-    if not all(isinstance(x, Tensor) and x.shape == call.out.shape for x in call.args):
+    shape, dtype = call.out.shape, call.out.dtype
+    if not all(isinstance(x, Tensor) and (x.shape, x.dtype) == (shape, dtype) for x in call.args):
         return None
     for term in reversed(call.args):
         product = products.get(memory.block(term))
-        if product is not None and term.shape == product.out.shape and _alike(term, product.out):
+        if product is not None and geometry(term) == geometry(product.out):
             return product
     return None
-
-
-def _alike(a: Tensor, b: Tensor) -> bool:
-    return a.stride() == b.stride() and a.storage_offset() == b.storage_offset()
 
 
 def narrow_product(call: Call, memory: Memory) -> list[Call] | None:

@@ -30,6 +30,19 @@ def storage_id(tensor: Tensor) -> int:
     return storage.data_ptr() if identity is None else int(identity)
 
 
+def schema_of(function: Any) -> Any:
+    """Schema of a dispatcher operator: its arguments, and those that it writes to.
+
+    Without it no call is recorded, and every loss runs eagerly.
+    """
+    return function._schema
+
+
+def operator(function: Any) -> Callable[..., Any]:
+    """Operator without the checks around it."""
+    return getattr(function, "_op", function)
+
+
 def bindings(name: str) -> Iterator[Callable[..., object]]:
     """Python bindings of an operator: calling one costs half of calling the operator object."""
     private = getattr(torch, "_C", None)
@@ -45,7 +58,7 @@ def bindings(name: str) -> Iterator[Callable[..., object]]:
 
 def below_autograd() -> AbstractContextManager[Any]:
     """Inference mode, at a third of the cost of `torch.inference_mode`."""
-    guard = getattr(torch._C, "_InferenceMode", None)
+    guard = getattr(getattr(torch, "_C", None), "_InferenceMode", None)
     return torch.inference_mode() if guard is None else guard(True)
 
 
