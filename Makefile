@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-.PHONY: install demo test check docs slow parity bench clean
+.PHONY: install demo test check docs slow parity lowest bench clean
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -30,6 +30,11 @@ parity: .venv-parity/.installed
 	.venv-parity/bin/python -c "import d3rlpy, sb3_contrib, stable_baselines3"
 	.venv-parity/bin/python -m pytest tests/parity -m parity
 
+# Likewise, with the lower bounds of pyproject.toml: an old torch brings CUDA packages of several GB.
+lowest: .venv-lowest/.installed
+	.venv-lowest/bin/python -m pytest -n 2 --dist worksteal \
+		tests/engine tests/algorithms tests/test_resume.py tests/test_old_checkpoints.py
+
 # Likewise. Peers that are not on the package index: make bench BENCH_ARGS="--corl PATH --cleanrl PATH"
 bench: .venv-bench/.installed
 	.venv-bench/bin/python -m benchmarks.speed $(BENCH_ARGS)
@@ -39,13 +44,19 @@ docs: $(VENV)/.installed-dev
 	$(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) .venv-parity .venv-bench runs site
+	rm -rf $(VENV) .venv-parity .venv-lowest .venv-bench runs site
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) -e .
+	@touch $@
+
+.venv-lowest/.installed: pyproject.toml constraints-lowest.txt
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python -m pip --disable-pip-version-check install --quiet \
+		-c constraints-lowest.txt -e . pytest pytest-xdist hypothesis
 	@touch $@
 
 .venv-%/.installed: pyproject.toml constraints.txt

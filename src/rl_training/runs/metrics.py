@@ -214,7 +214,7 @@ class EpisodesSink(Sink):
         import numpy as np
 
         buffer = io.BytesIO()
-        np.savez(buffer, allow_pickle=False, **arrays)
+        np.savez(buffer, **arrays)
         write_bytes(self.path, buffer.getvalue())
 
 
