@@ -49,6 +49,8 @@ def main() -> int:
     result = run(settings, arguments.only)
     print(report.summary(result["rows"]))
     whole = arguments.only is None and not settings.quick
+    if arguments.update:
+        whole, result = True, updated(json.loads(WHOLE.read_text()), result)
     path = arguments.json or (WHOLE if whole else PART)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=2) + "\n")
@@ -98,6 +100,17 @@ def run(settings: Settings, only: str | None) -> dict[str, Any]:
     }
 
 
+def updated(before: dict[str, Any], again: dict[str, Any]) -> dict[str, Any]:
+    """Replace rows of a whole run by those that were measured again, and note which."""
+    rows = {row["id"]: row for row in again["rows"]}
+    names = sorted({*before.get("again", {}).get("rows", []), *rows})
+    return {
+        **before,
+        "rows": [rows.get(row["id"], row) for row in before["rows"]],
+        "again": {"rows": names, "load": again["load_average"]},
+    }
+
+
 def write_page(result: dict[str, Any]) -> int:
     PAGE.write_text(page_text(result))
     print(f"{PAGE} written")
@@ -127,6 +140,11 @@ def parse_arguments() -> argparse.Namespace:
         "--page",
         action="store_true",
         help="only write the page anew from the numbers of a whole run",
+    )
+    parser.add_argument(
+        "--update",
+        action="store_true",
+        help="with --only: put these rows into the numbers and the page of the last whole run",
     )
     parser.add_argument("--check", action="store_true", help="only compare JAX's updates with ours")
     parser.add_argument("--rounds", type=int, help="default 5")

@@ -271,4 +271,13 @@ def _machine(result: Result) -> str:
     return (
         f"{result['cpu']}, {result['cores']} cores, load {result['load_average']:.1f} when it ended. "
         f"{versions}. Commits: {commits}. The run took {result['minutes']:.0f} minutes."
+        + _measured_again(result.get("again"))
     )
+
+
+def _measured_again(again: dict[str, Any] | None) -> str:
+    """Name rows that were measured after the whole run, because the machine was busy in it."""
+    if again is None:
+        return ""
+    rows = ", ".join(again["rows"])
+    return f" Measured again later, with a load of {again['load']:.1f} at the end: {rows}."

@@ -211,7 +211,9 @@ class Algorithm(Acting, Generic[ConfigT]):
         def values(inputs: Inputs) -> Terms:
             return call(function, self, batch, noise, None, inputs)
 
-        return self.engine.values(function.__name__, values, inputs_of(batch, noise, None))
+        return self.engine.values(
+            f"{function.__module__}.{function.__qualname__}", values, inputs_of(batch, noise, None)
+        )
 
     def _step(self, name: str, result: Gradients, max_norm: float | None) -> None:
         optimizer = self.optimizers[name]
