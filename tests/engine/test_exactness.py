@@ -118,6 +118,9 @@ def test_rows_that_are_laid_out_otherwise_round_as_after_a_resume() -> None:
         for algorithm in (whole, resumed):
             algorithm.update(batch)
     assert_same_state(whole, resumed)
+    # whatever the processor makes of it: a program reads memory as it was recorded
+    assert len(whole.engine._programs) == 2
+    assert len(resumed.engine._programs) == 1
 
 
 def test_a_resumed_learner_keeps_what_ran_eagerly() -> None:
