@@ -102,13 +102,13 @@ def run(settings: Settings, only: str | None) -> dict[str, Any]:
 
 def updated(before: dict[str, Any], again: dict[str, Any]) -> dict[str, Any]:
     """Replace rows of a whole run by those that were measured again, and note which."""
-    rows = {row["id"]: row for row in again["rows"]}
-    names = sorted({*before.get("again", {}).get("rows", []), *rows})
-    return {
-        **before,
-        "rows": [rows.get(row["id"], row) for row in before["rows"]],
-        "again": {"rows": names, "load": again["load_average"]},
-    }
+    tables = {"rows": "id", "parts": "contest", "gains": "contest"}  # with the name of a row
+    result, names = dict(before), set(before.get("again", {}).get("rows", []))
+    for table, key in tables.items():
+        measured = {row[key]: row for row in again[table]}
+        result[table] = [measured.get(row[key], row) for row in before[table]]
+        names |= {name if table == "rows" else f"{table}/{name}" for name in measured}
+    return {**result, "again": {"rows": sorted(names), "load": again["load_average"]}}
 
 
 def write_page(result: dict[str, Any]) -> int:

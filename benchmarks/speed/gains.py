@@ -20,7 +20,7 @@ WITHOUT: dict[str, tuple[Any, str, Callable[..., Any]] | None] = {
     "capture and all below (`EagerEngine`)": None,
     "memory pool": (memory.Pool, "place", lambda *_: None),
     "of it, results in place": (memory._Placement, "_spent_argument", lambda *_: None),
-    "common subexpressions": (program, "_without_duplicates", lambda calls, _: list(calls)),
+    "common subexpressions": (program, "_without_duplicates", lambda calls, *_: list(calls)),
     "joins in place": (program, "_join_in_place", lambda calls, *_: calls),
     "accumulated products": (rewrites, "accumulate_products", lambda calls, *_: calls),
     "narrow products by transpose": (rewrites, "narrow_product", lambda *_: None),
@@ -49,6 +49,8 @@ def measure(problem: Problem, contest: str) -> dict[str, Any]:
         contestants[part] = ours.contestant(run, unit=parts.UNIT)
         with left_out(part):
             contestants[part].run(WARM_UP)  # captured here
+        if run.algorithm.engine.eager:
+            raise RuntimeError(f"without {part}, {contest} runs eagerly: nothing is compared")
     settings = problem.settings
     timings = interleave(contestants, rounds=settings.rounds, seconds=settings.seconds)
     complete = timings[ALL].cpu
