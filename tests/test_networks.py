@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from rl_training.models import MLP, EnsembleMLP, Init
 from rl_training.models.distributions import drawn_log_prob, squashed_gaussian_log_prob
 from rl_training.models.mlp import LARGE
-from rl_training.models.numpy_forward import NumpyMLP
+from rl_training.models.numpy_forward import numpy_mlp
 
 SHAPES = [(2, 5, (16, 8)), (10, 23, (32, 32)), (1, 3, (7,)), (3, 4, ())]
 CLOSE = {"rtol": 1e-6, "atol": 1e-6}
@@ -149,14 +149,14 @@ def test_a_stand_in_for_the_parameters_is_used() -> None:
 def test_arrays_give_what_tensors_give(hidden: tuple, batch: int | None) -> None:
     network = MLP(11, hidden, 3)
     x = torch.randn(11) if batch is None else torch.randn(batch, 11)
-    values = NumpyMLP(network, copies=True)(x.numpy())
+    values = numpy_mlp(network, copies=True)(x.numpy())
     assert values.dtype == np.float32
     np.testing.assert_allclose(values, network(x).detach().numpy(), **CLOSE)
 
 
 def test_array_function_keeps_its_weights_and_leaves_its_input() -> None:
     network, x = MLP(4, (8,), 2), torch.randn(4)
-    function, before = NumpyMLP(network, copies=True), x.clone()
+    function, before = numpy_mlp(network, copies=True), x.clone()
     expected = network(x).detach().numpy()
     with torch.no_grad():
         for parameter in network.parameters():

@@ -82,5 +82,13 @@ REASONS: dict[str, str] = {
         "Most of a step is the update, whose operations on 64 rows cost what calls cost: see the spans of "
         "`rl-training report`."
     ),
+    "rebrac/jax": (
+        "XLA merges layer normalisation with its neighbours; here PyTorch's own call takes 15 % of the update."
+    ),
+    **dict.fromkeys(
+        ("td3_bc/gemm", "sac/gemm"),
+        "Products inside an update run slower than one product alone, whose matrices stay in the cache: by how much "
+        "depends on the machine and the hour.",
+    ),
     "two_seeds/one": "The machine had other work on both cores when this was measured.",
 }

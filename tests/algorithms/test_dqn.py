@@ -22,7 +22,7 @@ from rl_training.config import ConfigError
 from rl_training.data import Batch
 from rl_training.engine import FusedAdam
 from rl_training.models import DuelingMLP
-from rl_training.models.numpy_forward import NumpyMLP
+from rl_training.models.numpy_forward import numpy_mlp
 from rl_training.runtime import train
 
 Q_VALUES, REWARDS = torch.tensor([2.5, -3.0]), torch.tensor([1.0, -1.0])
@@ -62,7 +62,7 @@ def test_dueling_streams_meet_with_the_mean_advantage() -> None:
     obs = torch.randn(1, 3)
     assert network(obs)[0].tolist() == expected
     for copies in (True, False):
-        values = network.as_numpy(lambda net, copies=copies: NumpyMLP(net, copies=copies))
+        values = network.as_numpy(lambda net, copies=copies: numpy_mlp(net, copies=copies))
         assert values(obs.numpy())[0].tolist() == expected
 
 

@@ -24,7 +24,7 @@ from rl_training.models.distributions import (
 from rl_training.models.dueling import DuelingMLP
 from rl_training.models.init import DEFAULT_INIT, Init
 from rl_training.models.mlp import MLP
-from rl_training.models.numpy_forward import Array, NumpyFunction, NumpyMLP, live
+from rl_training.models.numpy_forward import Array, NumpyFunction, live, numpy_mlp
 
 
 class Actor(Protocol):
@@ -54,10 +54,10 @@ class NetworkActor(nn.Module):
         raise NotImplementedError
 
     def mode_numpy(self, obs: Array) -> NDArray[Any]:
-        return self.mode_of(live(self.net).of_rows(obs))
+        return self.mode_of(live(self.net)(obs))
 
     def as_numpy(self) -> NumpyFunction:
-        return _composed(NumpyMLP(self.net, copies=True), self.mode_of)
+        return _composed(numpy_mlp(self.net, copies=True), self.mode_of)
 
 
 def _composed(first: NumpyFunction, second: NumpyFunction) -> NumpyFunction:
@@ -150,7 +150,7 @@ class GaussianActor(NetworkActor):
         return (mean + log_std.exp() * _normal(mean, generator)).clamp(-1, 1)
 
     def sample_numpy(self, obs: Array, rng: np.random.Generator) -> Array:
-        outputs = live(self.net).of_rows(obs)
+        outputs = live(self.net)(obs)
         raw = self.log_std
         log_std = outputs[:, self.action_dim :] if raw is None else raw.detach().numpy()
         std = self._bounded(torch.from_numpy(log_std)).exp().numpy()
@@ -202,7 +202,7 @@ class SquashedGaussianActor(NetworkActor):
         return torch.tanh(mean + log_std.exp() * _normal(mean, generator))
 
     def sample_numpy(self, obs: Array, rng: np.random.Generator) -> Array:
-        outputs = live(self.net).of_rows(obs)
+        outputs = live(self.net)(obs)
         low, high = self.log_std_bounds
         std = np.exp(np.minimum(np.maximum(outputs[:, self.action_dim :], low), high))
         std *= rng.standard_normal(std.shape, np.float32)
@@ -240,7 +240,7 @@ class CategoricalActor(NetworkActor):
         return choose(self(obs).exp(), generator)
 
     def sample_numpy(self, obs: Array, rng: np.random.Generator) -> NDArray[Any]:
-        logits = live(self.net).of_rows(obs)
+        logits = live(self.net)(obs)
         # the largest of logits with Gumbel noise is a draw from their softmax
         return np.asarray((logits + rng.gumbel(size=logits.shape)).argmax(-1))
 
@@ -263,10 +263,10 @@ class GreedyActor:
         return self.mode(obs)
 
     def mode_numpy(self, obs: Array) -> NDArray[Any]:
-        return np.asarray(self._values(lambda net: live(net).of_rows)(obs).argmax(-1))
+        return np.asarray(self._values(live)(obs).argmax(-1))
 
     def as_numpy(self) -> NumpyFunction:
-        values = self._values(lambda net: NumpyMLP(net, copies=True))
+        values = self._values(lambda net: numpy_mlp(net, copies=True))
         return _composed(values, lambda q: np.asarray(q.argmax(-1)))
 
     def _values(self, forward: Callable[[MLP], NumpyFunction]) -> NumpyFunction:

@@ -14,51 +14,57 @@ from rl_training.models.mlp import MLP
 
 Array = NDArray[np.float32]
 NumpyFunction = Callable[[Array], NDArray[Any]]
-_ZERO = np.zeros((), np.float32)  # an int would be converted at every call
 
 
-class NumpyMLP:
-    """An `MLP` on arrays (in,) or (batch, in).
+def numpy_mlp(net: MLP, *, copies: bool) -> NumpyFunction:
+    """Return an `MLP` as a function of arrays (in,) or (batch, in).
 
     Views of the weights are always up to date, at no cost per update. Copies, in PyTorch's aligned
     memory and with rows in order, give the same bits in every process.
     """
+    layers = [layer for layer in net.layers if isinstance(layer, nn.Linear)]
+    *hidden, (last_weight, last_bias) = [
+        (_copied(layer.weight.t()), _copied(layer.bias))
+        if copies
+        else (layer.weight.detach().numpy().T, layer.bias.detach().numpy())
+        for layer in layers
+    ]
+    zero = np.zeros((), np.float32)  # an int would be converted at every call
 
-    def __init__(self, net: MLP, *, copies: bool) -> None:
-        layers = [layer for layer in net.layers if isinstance(layer, nn.Linear)]
-        *self._hidden, self._last = [
-            (_copied(layer.weight.t()), _copied(layer.bias))
-            if copies
-            else (layer.weight.detach().numpy().T, layer.bias.detach().numpy())
-            for layer in layers
-        ]
-
-    def of_rows(self, x: Array) -> Array:
-        """Outputs for (batch, in); a vector costs less than a matrix of one row."""
-        return self(x[0])[None] if len(x) == 1 else self(x)
-
-    def __call__(self, x: Array) -> Array:
-        for weight, bias in self._hidden:
+    def forward(x: Array) -> Array:
+        for weight, bias in hidden:
             x = x.dot(weight)  # at half the overhead of @
             x += bias
-            np.maximum(x, _ZERO, out=x)
-        weight, bias = self._last
-        x = x.dot(weight)
-        x += bias
+            np.maximum(x, zero, out=x)
+        x = x.dot(last_weight)
+        x += last_bias
         return x
 
-    def __deepcopy__(self, memo: Any) -> None:
-        """Copy nothing: a copied network makes views of its own weights."""
-        return
+    return forward
 
 
 def _copied(value: Tensor) -> Array:
     return value.detach().cpu().clone(memory_format=torch.contiguous_format).numpy()
 
 
-def live(net: MLP) -> NumpyMLP:
-    """Return the network's views, made at the first call."""
-    views: Any = net.__dict__.get("_live")
-    if views is None:
-        views = net._live = NumpyMLP(net, copies=False)  # type: ignore[assignment]
-    return views
+class _Live:
+    """A function of rows (batch, in) on views of a network's weights."""
+
+    def __init__(self, net: MLP) -> None:
+        self._forward = numpy_mlp(net, copies=False)
+
+    def __call__(self, x: Array) -> Array:
+        # a vector costs less than a matrix of one row
+        return self._forward(x[0])[None] if len(x) == 1 else self._forward(x)
+
+    def __deepcopy__(self, memo: Any) -> None:
+        """Copy nothing: a copied network makes views of its own weights."""
+        return
+
+
+def live(net: MLP) -> NumpyFunction:
+    """Return the network as a function of rows that follows its weights, made at the first call."""
+    function: Any = net.__dict__.get("_live")
+    if function is None:
+        function = net._live = _Live(net)  # type: ignore[assignment]
+    return function

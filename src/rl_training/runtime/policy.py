@@ -77,8 +77,9 @@ class Policy(nn.Module):
         if deterministic:
             if self._act_made_at != self._learner[0].update_count:
                 self.refresh()
-            if self._act is not None:
-                return self._scaler.to_env(self._act(array))
+            act = self._act
+            if act is not None:
+                return self._scaler.to_env(act(array))
         return self._scaler.to_env(self._torch_action(array, deterministic))
 
     def reseed(self, seed: int) -> None:
