@@ -117,7 +117,9 @@ def long_training() -> Iterator[subprocess.Popen[str]]:
             os.killpg(process.pid, signal.SIGKILL)  # the seeds, too, should the test have failed
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_a_signal_stops_every_seed_with_a_checkpoint_to_go_on_from(
     number: signal.Signals, long_training: subprocess.Popen[str]
 ) -> None:
