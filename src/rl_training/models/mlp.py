@@ -109,8 +109,39 @@ class EnsembleMLP(nn.Module):
         actions, `obs` is all of the input. Heads with several outputs add a last axis. `members`
         chooses some, by number, or a single one, whose values have no member axis.
         """
+        if not isinstance(members, int) and self._is_small(obs):
+            return self._together(obs, actions, members)
         values = [self._values(layers, obs, actions) for layers in self._chosen(members)]
         return values[0] if isinstance(members, int) else torch.stack(values)
+
+    def _is_small(self, obs: Tensor) -> bool:
+        """Tell if many members are cheaper in one product: there the number of calls is what costs."""
+        many = self.members > 2 and len(self.weights) > 1
+        return many and len(obs) * self.biases[0].shape[-1] < LARGE
+
+    def _together(self, obs: Tensor, actions: Tensor | None, members: Tensor | None) -> Tensor:
+        """Evaluate all chosen members in one product a layer."""
+        kinds = [list(kind) for kind in (self.weights, self.biases, self.scales, self.shifts)]
+        if members is not None and len(members) < self.members:
+            kinds = [[value.index_select(0, members) for value in kind] for kind in kinds]
+        weights, biases, scales, shifts = kinds
+        x, shape = obs, obs.shape[:-1]
+        if actions is not None:
+            shape = actions.shape[:-1]
+            x = torch.cat([obs.expand(*shape, -1), actions], -1).flatten(0, -2)
+        x = x.expand(len(weights[0]), *x.shape)
+        for position in range(len(weights) - 1):
+            x = torch.baddbmm(biases[position], x, weights[position])
+            if not self.layer_norm:
+                x = F.relu(x)
+                continue
+            x = x if self.norm_first else F.relu(x)
+            normal = F.layer_norm(x, x.shape[-1:], eps=EPSILON)
+            x = torch.addcmul(shifts[position], normal, scales[position])
+            x = F.relu(x) if self.norm_first else x
+        if self.out_dim == 1:
+            return ((x * weights[-1]).sum(-1) + biases[-1]).view(-1, *shape)
+        return torch.baddbmm(biases[-1], x, weights[-1]).view(len(x), *shape, self.out_dim)
 
     def _chosen(self, members: int | Tensor | None) -> list[list[Layer]]:
         """Layers of the chosen members; all of them, in whatever order, are taken as they are."""
