@@ -1,16 +1,55 @@
-"""Atomic writes: a crash leaves either the old file or the new one, never half of one."""
+"""Files that strangers may have made, and files that a crash must not damage.
+
+Reading takes regular files of bounded size only: a FIFO would wait for ever, `/dev/zero` would fill the
+memory, and a link could lead anywhere. Writing is atomic: a crash leaves either the old file or the new
+one, never half of one.
+"""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from rl_training.config import OutputError
+
+MAX_TEXT_BYTES = 64 * 2**20  # of a configuration, a manifest or a file of metrics
+
+
+def open_regular(path: Path, *, follow_links: bool = False) -> BinaryIO:
+    """Open a regular file for reading; a link, FIFO, device or directory is an `OSError`.
+
+    A path that the user typed may be a link (`follow_links`). Inside a run directory there is no reason for
+    one, so it is refused there.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    if not follow_links:
+        flags |= getattr(os, "O_NOFOLLOW", 0)
+    try:
+        descriptor = os.open(path, flags)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(error.errno, "it is a link, which is not followed", str(path)) from None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def read_regular(path: Path, *, limit: int = MAX_TEXT_BYTES, follow_links: bool = False) -> bytes:
+    """Read a regular file of at most `limit` bytes; anything else is an `OSError`."""
+    with open_regular(path, follow_links=follow_links) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise OSError(errno.EFBIG, f"it has {size} bytes, more than {limit}", str(path))
+        return file.read(limit)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
