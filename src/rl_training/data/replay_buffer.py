@@ -15,11 +15,16 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from rl_training.config import CheckpointError, DatasetError
+from rl_training.config import DatasetError
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.packing.layout import RowLayout
 from rl_training.data.transitions.batch import Batch
 from rl_training.data.transitions.batch_memory import BatchMemory, on_cpu
+from rl_training.data.transitions.saved_replay import (
+    check_saved_rows,
+    following_rows,
+    from_ring_order,
+)
 
 Rows = NDArray[np.float32]
 
@@ -52,12 +57,16 @@ class ReplayBuffer:
         self._rows = torch.empty(capacity, self.layout.width)
         self._following = torch.empty(capacity, dtype=torch.int64)  # next row of the episode, or -1
         self._env_ids = torch.empty(capacity, dtype=torch.int32)
-        self._latest = np.full(num_envs, -1)  # newest row of each running episode
+        self._first = torch.empty(capacity, dtype=torch.bool)  # rows that begin an episode
+        self._total = 0  # rows written so far; number n of them lies at position n % capacity
+        self._latest = np.full(num_envs, -1)  # number of the newest row of each running episode
         self._position = self._size = 0
         self._see_as_arrays()
 
     def _see_as_arrays(self) -> None:
-        self._written = (self._rows.numpy(), self._following.numpy(), self._env_ids.numpy())
+        self._written = (
+            self._rows.numpy(), self._following.numpy(), self._env_ids.numpy(), self._first.numpy(),
+        )  # fmt: skip
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_written"}
@@ -113,49 +122,49 @@ class ReplayBuffer:
         count, start = len(rows), self._position
         if count > self.capacity:
             raise ValueError(f"{count} rows do not fit into a buffer of {self.capacity}")
+        oldest = self._total + count - self.capacity  # what is left of the ring after this call
         if start + count <= self.capacity:
-            self._write(slice(start, start + count), start, rows, env_ids)
+            self._write(slice(start, start + count), rows, env_ids, oldest)
         else:
             first = self.capacity - start
-            self._write(slice(start, self.capacity), start, rows[:first], env_ids[:first])
-            self._write(slice(0, count - first), 0, rows[first:], env_ids[first:])
+            self._write(slice(start, self.capacity), rows[:first], env_ids[:first], oldest)
+            self._write(slice(0, count - first), rows[first:], env_ids[first:], oldest)
         self._position = (start + count) % self.capacity
         self._size = min(self._size + count, self.capacity)
 
-    def _write(self, target: slice, start: int, rows: Rows, env_ids: NDArray[np.int64]) -> None:
-        stored, following, owners = self._written
+    def _write(self, target: slice, rows: Rows, env_ids: NDArray[np.int64], oldest: int) -> None:
+        stored, following, owners, _ = self._written
         stored[target] = rows
         owners[target] = env_ids
         following[target] = -1
+        number = self._total
+        self._total = number + len(rows)
         if len(rows) == 1:  # plain numbers cost a fifth of what arrays of one do
-            self._link(start, int(env_ids[0]), rows[0])
+            self._link(number, target.start, int(env_ids[0]), rows[0], oldest)
             return
-        positions = np.arange(start, start + len(rows))
         before = self._latest[env_ids]
-        goes_on = before >= 0
-        following[before[goes_on]] = positions[goes_on]
+        self._written[3][target] = before < 0
+        goes_on = before >= max(oldest, 0)
+        following[before[goes_on] % self.capacity] = np.flatnonzero(goes_on) + target.start
         ended = (rows[:, self.layout.termination] + rows[:, self.layout.truncation]) > 0
-        self._latest[env_ids] = np.where(ended, -1, positions)
+        self._latest[env_ids] = np.where(ended, -1, np.arange(number, self._total))
 
-    def _link(self, position: int, env_id: int, row: Rows) -> None:
+    def _link(self, number: int, position: int, env_id: int, row: Rows, oldest: int) -> None:
         """Chain a row to its environment's last; it is now the last unless the episode ended."""
         before = self._latest.item(env_id)
-        if before >= 0:
-            self._written[1][before] = position
+        self._written[3][position] = before < 0
+        if before >= 0 and before >= oldest:
+            self._written[1][before % self.capacity] = position
         ended = row.item(self.layout.termination) or row.item(self.layout.truncation)
-        self._latest[env_id] = -1 if ended else position
+        self._latest[env_id] = -1 if ended else number
 
     def begin_episode(self, env_id: int) -> None:
         """Begin an episode with the next row of this environment."""
         self._latest[env_id] = -1
 
-    def newest(self, count: int) -> Tensor:
-        """Positions of the rows written last, in the order of writing."""
-        return torch.arange(self._position - count, self._position) % self.capacity
-
-    def ended(self, positions: Tensor) -> Tensor:
-        """True for rows that ended their episode."""
-        rows = self._rows.index_select(0, positions)
+    def ended(self, numbers: range) -> Tensor:
+        """True for rows, by number, that ended their episode."""
+        rows = self._rows[torch.arange(numbers.start, numbers.stop) % self.capacity]
         return (rows[:, self.layout.termination] + rows[:, self.layout.truncation]) > 0
 
     def in_episode(self, env_id: int) -> bool:
@@ -246,7 +255,7 @@ class ReplayBuffer:
         """
         if not self._size:
             raise DatasetError(f"{source} is empty")
-        order = self._oldest_first()
+        order = self._stored_positions()
         order = order[torch.sort(self._env_ids[order], stable=True).indices]
         rows, layout = self._rows[order], self.layout
         terminations = rows[:, layout.termination] > 0
@@ -265,31 +274,40 @@ class ReplayBuffer:
             source,
         )
 
-    def _oldest_first(self) -> Tensor:
-        start = self._position if self._size == self.capacity else 0
-        return (torch.arange(self._size) + start) % self.capacity
-
     # -- checkpoints --------------------------------------------------------------------------
 
+    @property
+    def numbers(self) -> range:
+        """Numbers of the stored rows, counted from the first row ever written."""
+        return range(self._total - self._size, self._total)
+
+    def columns_of(self, numbers: range) -> dict[str, Tensor]:
+        """Copy stored rows by their numbers: all that never changes once they are written."""
+        positions = torch.arange(numbers.start, numbers.stop) % self.capacity
+        return {name: column[positions] for name, column in self._columns().items()}
+
+    def _columns(self) -> dict[str, Tensor]:
+        return {"rows": self._rows, "env_ids": self._env_ids, "first": self._first}
+
+    def changing_state(self) -> dict[str, Tensor]:
+        """Tensors that belong to the moment; together with the columns they are the buffer."""
+        return {"latest": torch.from_numpy(self._latest.copy()), "total": torch.tensor(self._total)}
+
     def state_dict(self) -> dict[str, Tensor]:
-        """Tensors of the filled part."""
-        return {
-            "rows": self._rows[: self._size],
-            "following": self._following[: self._size],
-            "env_ids": self._env_ids[: self._size],
-            "latest": torch.from_numpy(self._latest.copy()),
-            "position": torch.tensor(self._position),
-        }
+        return {**self.columns_of(self.numbers), **self.changing_state()}
 
     def load_state_dict(self, tensors: dict[str, Tensor]) -> None:
-        rows = tensors["rows"]
-        if rows.shape[1:] != self._rows.shape[1:] or len(rows) > self.capacity:
-            raise CheckpointError(
-                f"the saved replay has shape {tuple(rows.shape)}, which does not fit a buffer of "
-                f"{self.capacity} rows of {self.layout.width} numbers"
-            )
-        self._size, self._position = len(rows), int(tensors["position"])
-        self._rows[: self._size] = rows
-        self._following[: self._size] = tensors["following"]
-        self._env_ids[: self._size] = tensors["env_ids"]
+        """Take back `state_dict`, also that of a version that saved the ring in its own order."""
+        if "position" in tensors:
+            tensors = from_ring_order(tensors, self.capacity)
+        check_saved_rows(tensors, self._columns(), self.capacity, len(self._latest))
+        self._size, self._total = len(tensors["rows"]), int(tensors["total"])
+        self._position = self._total % self.capacity
+        positions = self._stored_positions()
+        for name, column in self._columns().items():
+            column[positions] = tensors[name]
+        self._following[positions] = following_rows(positions, tensors["env_ids"], tensors["first"])
         self._latest = tensors["latest"].numpy().copy()
+
+    def _stored_positions(self) -> Tensor:
+        return torch.arange(self.numbers.start, self.numbers.stop) % self.capacity

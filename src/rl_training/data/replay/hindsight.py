@@ -19,6 +19,7 @@ from rl_training.data.packing.layout import RowLayout
 from rl_training.data.replay_buffer import ReplayBuffer, Rows
 from rl_training.data.transitions.batch import Batch
 from rl_training.data.transitions.batch_memory import BatchMemory
+from rl_training.data.transitions.saved_replay import from_ring_order
 from rl_training.spec import flat_goals
 
 # rewards (n,) of achieved goals and desired goals, both (n, goal_dim)
@@ -65,7 +66,6 @@ class HERReplayBuffer(ReplayBuffer):
         self.compute_reward = compute_reward
         self.her_ratio = her_ratio
         self.goal_selection_strategy = goal_selection_strategy
-        self._step = 0  # steps written so far, overwritten ones included
         self._episodes = torch.empty(self.capacity, dtype=torch.int64)  # each row's, by number
         self._running = np.full(num_envs, -1)  # number of each environment's newest episode
         # The step in which an episode began. No more episodes than steps are stored, so that numbers
@@ -106,7 +106,11 @@ class HERReplayBuffer(ReplayBuffer):
         start = self._position
         super().add_rows(rows, env_ids)
         self._episodes[start : start + self.num_envs] = torch.from_numpy(self._running)
-        self._step += 1
+
+    @property
+    def _step(self) -> int:
+        """Steps written so far, overwritten ones included."""
+        return self._total // self.num_envs
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -161,27 +165,25 @@ class HERReplayBuffer(ReplayBuffer):
 
     # -- checkpoints --------------------------------------------------------------------------
 
-    def state_dict(self) -> dict[str, Tensor]:
-        begun = min(self.steps, int(self._running.max()) + 1)
-        return {
-            **super().state_dict(),
-            "step": torch.tensor(self._step),
-            "episodes": self._episodes[: self._size],
-            "running": torch.from_numpy(self._running.copy()),
-            "begins": self._begins[:begun],
-        }
+    def _columns(self) -> dict[str, Tensor]:
+        return {**super()._columns(), "episodes": self._episodes}
+
+    def changing_state(self) -> dict[str, Tensor]:
+        return {**super().changing_state(), "running": torch.from_numpy(self._running.copy())}
 
     def load_state_dict(self, tensors: dict[str, Tensor]) -> None:
-        step, running = int(tensors["step"]), tensors["running"].numpy().copy()
-        if (min(step, self.steps) * self.num_envs, self.num_envs) != (
-            len(tensors["rows"]),
-            len(running),
-        ):
-            raise CheckpointError(
-                f"the saved replay has {len(tensors['rows'])} rows of {len(running)} environments, "
-                f"which are not {self.capacity} of {self.num_envs}"
-            )
+        if "position" in tensors:
+            tensors = from_ring_order(tensors, self.capacity)
         super().load_state_dict(tensors)
-        self._step, self._running = step, running
-        self._episodes[: self._size] = tensors["episodes"]
-        self._begins[: len(tensors["begins"])] = tensors["begins"]
+        running = tensors["running"].numpy().copy()
+        if self._total % self.num_envs or len(running) != self.num_envs:
+            raise CheckpointError(
+                f"the saved replay has {self._total} rows of {len(running)} environments, which are "
+                f"not whole steps of {self.num_envs}"
+            )
+        self._running = running
+        # episodes that began before the oldest row keep 0, which `_reach` raises to that row
+        self._begins.zero_()
+        numbers = torch.arange(self.numbers.start, self.numbers.stop)[tensors["first"]]
+        episodes = tensors["episodes"][tensors["first"]]
+        self._begins[episodes % self.steps, numbers % self.num_envs] = numbers // self.num_envs

@@ -9,9 +9,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rl_training.config import CheckpointError
 from rl_training.data.replay_buffer import ReplayBuffer, Rows
 from rl_training.data.transitions.batch import Batch
 from rl_training.data.transitions.batch_memory import BatchMemory
+from rl_training.data.transitions.saved_replay import from_ring_order
 
 
 class SumTree:
@@ -67,10 +69,10 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         self._tree = SumTree(self.capacity)
         self._largest = 1.0
 
-    def _write(self, target: slice, start: int, rows: Rows, env_ids: NDArray[np.int64]) -> None:
-        super()._write(target, start, rows, env_ids)
+    def _write(self, target: slice, rows: Rows, env_ids: NDArray[np.int64], oldest: int) -> None:
+        super()._write(target, rows, env_ids, oldest)
         # a new transition is drawn soon: nobody knows its error yet
-        positions = np.arange(start, start + len(rows))
+        positions = np.arange(target.start, target.start + len(rows))
         self._tree.update(positions, np.full(len(rows), self._largest**self.exponent))
 
     def sample(
@@ -99,15 +101,21 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         self._largest = max(self._largest, float(sizes.max()))
         self._tree.update(indices.cpu().numpy(), sizes**self.exponent)
 
-    def state_dict(self) -> dict[str, Tensor]:
+    def changing_state(self) -> dict[str, Tensor]:
+        leaves = self._tree.leaves[self._stored_positions().numpy()]
         return {
-            **super().state_dict(),
-            "priorities": torch.from_numpy(self._tree.leaves[: len(self)].copy()),
+            **super().changing_state(),
+            "priorities": torch.from_numpy(leaves),
             "largest_priority": torch.tensor(self._largest, dtype=torch.float64),
         }
 
     def load_state_dict(self, tensors: dict[str, Tensor]) -> None:
+        if "position" in tensors:
+            tensors = from_ring_order(tensors, self.capacity)
         super().load_state_dict(tensors)
+        priorities = tensors["priorities"]
+        if priorities.shape != (len(self),) or not bool((priorities > 0).all()):
+            raise CheckpointError("the priorities of the saved replay are not one for each row")
         self._largest = float(tensors["largest_priority"])
         self._tree = SumTree(self.capacity)
-        self._tree.update(np.arange(len(self)), tensors["priorities"].numpy())
+        self._tree.update(self._stored_positions().numpy(), priorities.double().numpy())

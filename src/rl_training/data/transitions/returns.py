@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 import torch
@@ -25,7 +26,10 @@ def returns_to_go(rewards: Tensor, last: Tensor, gamma: float) -> Tensor:
 
 
 class ReturnTracker:
-    """Returns to go of the rows in a replay buffer; -inf until their episode has ended."""
+    """Returns to go of the rows in a replay buffer; -inf until their episode has ended.
+
+    Rows are numbered from the first one ever written; number n lies at position n % capacity.
+    """
 
     def __init__(
         self,
@@ -35,35 +39,49 @@ class ReturnTracker:
         rewards_at: Callable[[Tensor], Tensor],
     ) -> None:
         self.capacity, self.gamma, self.rewards_at = capacity, gamma, rewards_at
-        self.returns = torch.full((capacity,), -torch.inf)
-        self._running: list[list[int]] = [[] for _ in range(num_envs)]  # rows of each episode
+        self.returns = torch.full((capacity,), -torch.inf)  # by position
+        # rows of each running episode; more than the buffer holds are of no use
+        self._running: list[deque[int]] = [deque(maxlen=capacity) for _ in range(num_envs)]
 
-    def add(self, positions: Tensor, ended: Tensor) -> None:
-        """Add one new row of each environment, in order; both (num_envs,)."""
-        self.returns[positions] = -torch.inf
-        rows = zip(positions.tolist(), ended.tolist(), strict=True)
-        for env, (position, is_over) in enumerate(rows):
-            self._running[env].append(position)
+    def add(self, numbers: range, ended: Tensor) -> None:
+        """Add one new row of each environment, in order; both of length num_envs."""
+        self.returns[torch.tensor(numbers) % self.capacity] = -torch.inf
+        for env, (number, is_over) in enumerate(zip(numbers, ended.tolist(), strict=True)):
+            self._running[env].append(number)
             if is_over:
-                self._end(env)
+                self._end(env, oldest=numbers.stop - self.capacity)
 
-    def _end(self, env: int) -> None:
-        rows = torch.tensor(self._running[env][-self.capacity :])  # older ones are overwritten
+    def _end(self, env: int, oldest: int) -> None:
+        stored = [number for number in self._running[env] if number >= oldest]
+        rows = torch.tensor(stored) % self.capacity
         last = torch.full_like(rows, len(rows) - 1)
         self.returns[rows] = returns_to_go(self.rewards_at(rows), last, self.gamma)
-        self._running[env] = []
+        self._running[env].clear()
 
     def forget_running(self, env: int) -> None:
         """Begin an episode with this environment's next row; the rows before it get no returns."""
-        self._running[env] = []
+        self._running[env].clear()
 
-    def state_dict(self) -> dict[str, Tensor]:
-        running = {
-            f"running.{env}": torch.tensor(rows, dtype=torch.int64)
-            for env, rows in enumerate(self._running)
-        }
-        return {"returns": self.returns, **running}
+    def rebuild(self, numbers: range, env_ids: Tensor, first: Tensor, ended: Tensor) -> None:
+        """Compute again all that is tracked, from the stored rows in the order of writing.
 
-    def load_state_dict(self, tensors: dict[str, Tensor]) -> None:
-        self.returns = tensors["returns"].clone()
-        self._running = [tensors[f"running.{env}"].tolist() for env in range(len(self._running))]
+        A return depends on the rewards after it alone, so it comes out the same to the bit.
+        """
+        by_env = torch.sort(env_ids, stable=True).indices
+        env, begins = env_ids[by_env], first[by_env].clone()
+        begins[:1] = True
+        begins[1:] |= env[1:] != env[:-1]
+        starts = begins.nonzero().flatten()
+        stops = torch.cat([starts[1:], torch.tensor([len(env)])])
+        episode = begins.cumsum(0) - 1
+        last = (stops - 1)[episode]
+        rows = (numbers.start + by_env) % self.capacity
+        returns = returns_to_go(self.rewards_at(rows), last, self.gamma)
+        self.returns.fill_(-torch.inf)
+        self.returns[rows] = torch.where(ended[by_env][last], returns, -torch.inf)
+        for index, running in enumerate(self._running):
+            running.clear()
+            newest = (env == index).nonzero().flatten()[-1:]
+            if len(newest) and not ended[by_env][newest]:
+                first_row = int(starts[episode[newest]])
+                running.extend((numbers.start + by_env[first_row : int(newest) + 1]).tolist())

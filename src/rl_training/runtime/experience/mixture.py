@@ -106,8 +106,8 @@ class LoggedAndCollected:
     def after_collecting(self, env_steps: int) -> None:
         """Note the newest rows of the buffer, whose episodes may have ended."""
         if self._returns is not None:
-            places = self.buffer.newest(env_steps)
-            self._returns.add(places, self.buffer.ended(places))
+            newest = self.buffer.numbers[-env_steps:]
+            self._returns.add(newest, self.buffer.ended(newest))
 
     def report(self) -> dict[str, float]:
         """Return the mean composition of an update's rows since the last report."""
@@ -120,14 +120,17 @@ class LoggedAndCollected:
             "rollout/online_rows_per_batch": self.update_size - logged,
         }
 
-    def state_dict(self) -> tuple[dict[str, Tensor], dict[str, int]]:
-        tracked = {} if self._returns is None else self._returns.state_dict()
-        return tracked, {"logged_rows": self._logged_rows, "batches": self._updates}
+    def state_dict(self) -> dict[str, int]:
+        return {"logged_rows": self._logged_rows, "batches": self._updates}
 
-    def load_state_dict(self, tracked: dict[str, Tensor], counts: dict[str, int]) -> None:
+    def load_state_dict(self, counts: dict[str, int]) -> None:
+        """Take back the counts, and the returns from the rows of the buffer, which is loaded."""
         self._logged_rows, self._updates = counts["logged_rows"], counts["batches"]
-        if self._returns is not None and tracked:
-            self._returns.load_state_dict(tracked)
+        if self._returns is not None and len(self.buffer):
+            numbers = self.buffer.numbers
+            saved = self.buffer.columns_of(numbers)
+            ended = self.buffer.ended(numbers)
+            self._returns.rebuild(numbers, saved["env_ids"], saved["first"], ended)
 
     def forget_cut_episodes(self, num_envs: int) -> None:
         """Drop what is tracked of episodes that had to be begun anew after a resume."""

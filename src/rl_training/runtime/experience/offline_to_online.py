@@ -14,8 +14,6 @@ from rl_training.runtime.experience.mixture import LoggedAndCollected, share
 from rl_training.runtime.experience.online import Online
 from rl_training.runtime.experience.protocols import Collected
 
-TRACKED = "replay.tracked."  # prefix of the tracked returns in a checkpoint
-
 
 class OfflineToOnline(Online):
     """Online experience with a phase of updates before it, and logged rows in every batch."""
@@ -78,8 +76,7 @@ class OfflineToOnline(Online):
 
     def state_dict(self) -> TrainingState:
         tensors, values = super().state_dict()
-        tracked, counts = self.sampler.state_dict()
-        tensors = {**tensors, **{f"{TRACKED}{key}": value for key, value in tracked.items()}}
+        counts = self.sampler.state_dict()
         return TrainingState(tensors, {**values, "pretrained": self.pretrained, **counts})
 
     def load_state_dict(self, state: TrainingState) -> None:
@@ -89,10 +86,5 @@ class OfflineToOnline(Online):
             return
         super().load_state_dict(state)
         self.pretrained = state.values["pretrained"]
-        tracked = {
-            key.removeprefix(TRACKED): value
-            for key, value in state.tensors.items()
-            if key.startswith(TRACKED)
-        }
-        self.sampler.load_state_dict(tracked, state.values)
+        self.sampler.load_state_dict(state.values)
         self.sampler.forget_cut_episodes(self.collector.num_envs)
