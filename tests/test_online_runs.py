@@ -15,7 +15,7 @@ from rl_training.cli.main import main
 from rl_training.config import ConfigError, EnvError, RunError
 from rl_training.data import load_transition_dataset
 from rl_training.runtime import TrainConfig, resume, train
-from rl_training.runtime.checkpoints.format import REPLAY_FILE
+from rl_training.runtime.checkpoints.directories import step_directories
 from tests.support.runs import assert_same_run, killed_run
 
 needs_mujoco = pytest.mark.skipif(
@@ -95,14 +95,12 @@ def test_a_longer_run_is_the_run_from_the_start(config: Any) -> None:
     assert_same_run(whole.run_dir, first.run_dir)
 
 
-def test_only_the_newest_checkpoint_keeps_the_replay(
+def test_only_the_two_newest_checkpoints_keep_the_replay(
     config: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     result = train(config())
-    steps = sorted((result.run_dir / "checkpoints").glob("step_*"))
-    assert [path for path in steps if (path / REPLAY_FILE).exists()] == [
-        result.checkpoint_path.resolve()
-    ]
+    steps = step_directories(result.run_dir / "checkpoints")
+    assert [path for path in steps if (path / "replay").exists()] == steps[-2:]
     with caplog.at_level(logging.WARNING, "rl_training"):
         branched = resume(steps[0])
     assert "replay of this checkpoint is gone" in caplog.text

@@ -49,7 +49,7 @@ def read_regular(path: Path, *, limit: int = MAX_TEXT_BYTES, follow_links: bool 
         size = os.fstat(file.fileno()).st_size
         if size > limit:
             raise OSError(errno.EFBIG, f"it has {size} bytes, more than {limit}", str(path))
-        return file.read(limit)
+        return file.read(size)
 
 
 def write_bytes(path: Path, content: bytes) -> None:

@@ -29,8 +29,9 @@ class KillAtUpdate(Callback):
 
 def tensors_of(checkpoint: Path) -> dict[str, torch.Tensor]:
     tensors: dict[str, torch.Tensor] = {}
-    for path in sorted(checkpoint.glob("*.safetensors")):
-        tensors |= load_file(path)
+    for path in sorted(checkpoint.rglob("*.safetensors")):
+        name = "" if path.parent == checkpoint else f"{path.name}/"
+        tensors |= {f"{name}{key}": value for key, value in load_file(path).items()}
     return tensors
 
 

@@ -38,7 +38,7 @@ _MODULES = {
     "rl_training.runs.metrics": ("Sink", "register_logger"),
     "rl_training.runs.reading": ("RunReport", "Score", "read_run"),
     "rl_training.runtime.callbacks": ("Callback",),
-    "rl_training.runtime.checkpoints.format": ("find_checkpoint",),
+    "rl_training.runtime.checkpoints.directories": ("find_checkpoint",),
     "rl_training.runtime.config.train_config": ("TrainConfig", "group_classes"),
     "rl_training.runtime.trainer": ("TrainResult",),
 }  # fmt: skip

@@ -39,7 +39,7 @@ from rl_training.runs.reading import RunReport as RunReport
 from rl_training.runs.reading import Score as Score
 from rl_training.runs.reading import read_run as read_run
 from rl_training.runtime.callbacks import Callback as Callback
-from rl_training.runtime.checkpoints.format import find_checkpoint as find_checkpoint
+from rl_training.runtime.checkpoints.directories import find_checkpoint as find_checkpoint
 from rl_training.runtime.config.train_config import TrainConfig as TrainConfig
 from rl_training.runtime.config.train_config import group_classes as group_classes
 from rl_training.runtime.trainer import TrainResult as TrainResult

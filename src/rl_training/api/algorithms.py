@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -16,6 +14,7 @@ from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.experiment.configs import load_config
 from rl_training.runtime.assemble import load_policy, new_run, open_checkpoint
 from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.checkpoints.format import copy_checkpoint
 from rl_training.runtime.commands import evaluate_policy, open_online, open_run
 from rl_training.runtime.config.train_config import TrainConfig
 from rl_training.runtime.policy import Policy
@@ -138,15 +137,9 @@ class ManagedAlgorithm:
         target = Path(path).expanduser()
         if target.exists() and not (target / "manifest.json").exists():
             raise OutputError(f"{target} exists and is not a checkpoint; choose another path")
-        aside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copytree(self._checkpoint, aside)
-            if target.exists():
-                shutil.rmtree(target)
-            aside.rename(target)
+            copy_checkpoint(self._checkpoint, target)
         except OSError as error:
-            shutil.rmtree(aside, ignore_errors=True)
             raise OutputError(f"cannot save to {target}: {error}") from None
         return target
 

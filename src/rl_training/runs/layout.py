@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from rl_training.config import OutputError
-from rl_training.files import write_json
+from rl_training.files import read_regular, write_json
 
 CONFIG = "config.yaml"
 METADATA = "metadata.json"
@@ -83,6 +83,6 @@ def write_result(
 def finished_step(run_dir: Path) -> int | None:
     """Step at which the run finished, or None if it has not."""
     try:
-        return int(json.loads((run_dir / RESULT).read_text())["step"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return int(json.loads(read_regular(run_dir / RESULT))["step"])
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.config import dump_yaml
-from rl_training.files import write_bytes, write_json
+from rl_training.files import read_regular, write_bytes, write_json
 from rl_training.runs.layout import CONFIG, METADATA
 
 REPORTED_PACKAGES = (
@@ -40,11 +40,16 @@ def note_resume(run_dir: Path, config: Mapping[str, Any], checkpoint: Path) -> N
     write_bytes(run_dir / CONFIG, dump_yaml(config).encode())
     path = run_dir / METADATA
     try:
-        earlier = json.loads(path.read_text())
-    except (OSError, json.JSONDecodeError):
-        earlier = {}
+        earlier = json.loads(read_regular(path))
+    except (OSError, ValueError, RecursionError):
+        earlier = None
+    if not isinstance(earlier, dict):
+        earlier = {}  # damage to it stops nobody from training
+    resumed = earlier.get("resumed")
     entry = {**metadata(), "from": str(checkpoint)}
-    write_json(path, {**earlier, "resumed": [*earlier.get("resumed", []), entry]})
+    write_json(
+        path, {**earlier, "resumed": [*(resumed if isinstance(resumed, list) else ()), entry]}
+    )
 
 
 def metadata() -> dict[str, Any]:

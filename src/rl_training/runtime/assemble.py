@@ -16,7 +16,8 @@ from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.transitions.normalizer import ObservationNormalizer
 from rl_training.engine import CapturedEngine, EagerEngine
 from rl_training.runs.layout import check_output_dir
-from rl_training.runtime.checkpoints.format import Checkpoint, find_checkpoint, read_checkpoint
+from rl_training.runtime.checkpoints.directories import find_checkpoint
+from rl_training.runtime.checkpoints.format import Checkpoint, read_checkpoint
 from rl_training.runtime.config.train_config import TrainConfig, without_removed_options
 from rl_training.runtime.experience.build import build_experience
 from rl_training.runtime.loop.callback import Callback

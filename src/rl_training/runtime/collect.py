@@ -82,7 +82,7 @@ def replay_dataset(run: str | Path) -> TransitionDataset:
         for key, value in saved.tensors.items()
         if key.startswith(prefix)
     }
-    if not tensors:
+    if "rows" not in tensors:
         raise CheckpointError(
             f"{saved.path} holds no replay: only online runs have one, in their newest checkpoint"
         )

@@ -15,8 +15,15 @@ from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.envs.spaces import infer_env_spaces
 from rl_training.runs.layout import METRICS, finished_step
 from rl_training.runs.reading import latest_metrics, read_rows
-from rl_training.runtime.assemble import load_policy, new_run, open_checkpoint, resumed_run
-from rl_training.runtime.checkpoints.format import Checkpoint, read_step, step_directories
+from rl_training.runtime.assemble import (
+    checkpoint_config,
+    load_policy,
+    new_run,
+    open_checkpoint,
+    resumed_run,
+)
+from rl_training.runtime.checkpoints.directories import find_checkpoint
+from rl_training.runtime.checkpoints.format import Checkpoint
 from rl_training.runtime.config.train_config import TrainConfig
 from rl_training.runtime.evaluation.evaluator import Evaluation, Evaluator
 from rl_training.runtime.loop import stop_reasons
@@ -25,6 +32,7 @@ from rl_training.runtime.loop.callback import Callback
 from rl_training.runtime.loop.state import TrainerState, TrainResult
 from rl_training.runtime.policy import Policy
 from rl_training.runtime.run import Run
+from rl_training.runtime.run_directory import claim
 from rl_training.runtime.seeding import episode_seeds
 
 log = logging.getLogger("rl_training")
@@ -90,7 +98,30 @@ def open_run(
     dataset: TransitionDataset | None = None,
 ) -> Run | TrainResult:
     """Build the run of a checkpoint, or return its result if nothing is left to do."""
-    checkpoint, config = open_checkpoint(path)
+    claimed = claim(path)
+    try:
+        opened = _open_claimed(
+            claimed.checkpoint, path, total_timesteps, ignore_stop, callbacks, dataset
+        )
+    except BaseException:
+        claimed.release()
+        raise
+    if isinstance(opened, TrainResult):
+        claimed.release()
+    else:
+        opened.lock = claimed.lock
+    return opened
+
+
+def _open_claimed(
+    checkpoint: Checkpoint,
+    path: str | Path,
+    total_timesteps: int | None,
+    ignore_stop: bool,
+    callbacks: Iterable[Callback],
+    dataset: TransitionDataset | None,
+) -> Run | TrainResult:
+    config = checkpoint_config(checkpoint)
     before = config.total_timesteps
     progress = checkpoint.manifest["progress"]
     reason = progress["stop_reason"]
@@ -159,9 +190,8 @@ def _is_finished(checkpoint: Checkpoint) -> bool:
     """Tell whether the run came to its end, final evaluation included, after this checkpoint."""
     if checkpoint.run_dir is None:
         return True
-    steps = step_directories(checkpoint.run_dir / "checkpoints")
-    is_last = not steps or read_step(steps[-1]) <= checkpoint.step
-    return not is_last or finished_step(checkpoint.run_dir) == checkpoint.step
+    newest = find_checkpoint(checkpoint.run_dir)
+    return newest != checkpoint.path or finished_step(checkpoint.run_dir) == checkpoint.step
 
 
 def _has_spent_budget(config: TrainConfig, progress: dict[str, Any]) -> bool:

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from rl_training.algorithms.base import Algorithm
 from rl_training.config import RunError
 from rl_training.runs.layout import write_result
+from rl_training.runs.lock import RunLock
 from rl_training.runs.metadata import package_versions
 from rl_training.runs.metrics import MetricsWriter
 from rl_training.runtime.checkpoints.callback import CheckpointCallback
-from rl_training.runtime.checkpoints.format import Checkpoint, find_checkpoint
+from rl_training.runtime.checkpoints.directories import find_checkpoint
+from rl_training.runtime.checkpoints.format import Checkpoint, Contents
 from rl_training.runtime.checkpoints.rollback import RollbackCallback
 from rl_training.runtime.checkpoints.store import Checkpoints
 from rl_training.runtime.config.train_config import TrainConfig
@@ -55,6 +55,7 @@ class Run:
     user_callbacks: Sequence[Callback] = ()
     checkpoint: Checkpoint | None = None  # the one to go on from
     continues: bool = True  # as the same run; otherwise as a new one with its networks
+    lock: RunLock | None = None  # of the directory to go on in; a new one is made without it
 
     def execute(self, *, progress_bar: bool = False) -> TrainResult:
         """Train until something requests a stop."""
@@ -66,8 +67,15 @@ class Run:
             evaluator = self._evaluator()
             if evaluator is not None:
                 stack.callback(evaluator.close)
+            began = self.state.progress()
             run_dir = stack.enter_context(
-                open_run_directory(self.config, self.data, self.checkpoint, same_run=self.continues)
+                open_run_directory(
+                    self.config,
+                    self.data,
+                    self.checkpoint,
+                    lock=self.lock,
+                    made_progress=lambda: self.state.progress() != began,
+                )
             )
             self.state.run_dir = run_dir
             writer = MetricsWriter(run_dir, self.config.groups.controls.tensorboard)
@@ -86,6 +94,7 @@ class Run:
             run_dir / "checkpoints",
             lambda: self.contents(callbacks, writer.position()),  # the callbacks below
             keep=self.config.groups.controls.keep_checkpoints,
+            replay=None if self.checkpoint is None else self.checkpoint.replay,
         )
         interrupt = InterruptCallback()
         callbacks = self._callbacks(writer, evaluator, checkpoints, interrupt)
@@ -162,10 +171,8 @@ class Run:
             return None
         return Evaluator(self.policy, self.config.env_id, self.config.groups.env)
 
-    def contents(
-        self, callbacks: Callback, metrics_position: int
-    ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Capture everything that this run is: the manifest of a checkpoint, and its tensors."""
+    def contents(self, callbacks: Callback, metrics_position: int) -> Contents:
+        """Capture everything that this run is."""
         learner = self.algorithm.training_state()
         experience = self.experience.state_dict()
         progress = self.state.progress()
@@ -188,4 +195,4 @@ class Run:
         if self.policy.normalizer is not None:
             normalizer = self.policy.normalizer.state_dict()
             tensors |= {f"normalizer.{key}": value for key, value in normalizer.items()}
-        return manifest, tensors
+        return Contents(manifest, tensors, self.experience.replay)

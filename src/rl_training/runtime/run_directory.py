@@ -4,61 +4,152 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rl_training.runs.layout import RESULT, create_run_dir, disk_errors_named
-from rl_training.runs.lock import locked
+from rl_training.files import read_regular, write_bytes
+from rl_training.runs.layout import (
+    CHECKPOINTS,
+    EVALUATIONS,
+    METRICS,
+    RESULT,
+    create_run_dir,
+    disk_errors_named,
+)
+from rl_training.runs.lock import RunLock
 from rl_training.runs.metadata import note_resume, write_run_files
-from rl_training.runtime.checkpoints.format import (
+from rl_training.runtime.checkpoints.directories import (
+    LAST,
     STEP_PREFIX,
-    Checkpoint,
+    find_checkpoint,
+    mend,
+    owner_of,
+    point,
     read_step,
-    remove_leftovers,
+    run_directory,
+    set_aside,
     step_directories,
 )
+from rl_training.runtime.checkpoints.format import (
+    Checkpoint,
+    copy_checkpoint,
+    machine_memory,
+    read_checkpoint,
+)
+from rl_training.runtime.checkpoints.manifest import DamagedCheckpointError
 from rl_training.runtime.config.train_config import TrainConfig
 from rl_training.runtime.prepare import TrainingData
 
 log = logging.getLogger("rl_training")
 
 
+@dataclass(frozen=True)
+class Claim:
+    """Checkpoint to go on from. With a lock the run goes on in its directory, else in a new one."""
+
+    checkpoint: Checkpoint
+    lock: RunLock | None
+
+    def release(self) -> None:
+        if self.lock is not None:
+            self.lock.release()
+
+
+def claim(path: str | Path) -> Claim:
+    """Choose the checkpoint that a resume starts from, and decide under the lock of its run.
+
+    A path to a run means its newest intact checkpoint. A path to a checkpoint means that one; if its
+    run has gone on since, that run stays as it is and a new one begins.
+    """
+    named = run_directory(Path(path))
+    if named is not None:
+        lock = RunLock(named)
+        with _released_after_error(lock):
+            with disk_errors_named(named):
+                mend(named / CHECKPOINTS)
+            return Claim(_newest_intact(find_checkpoint(path)), lock)
+    checkpoint = find_checkpoint(path)
+    run_dir = owner_of(checkpoint)
+    if run_dir is None or _has_gone_on(run_dir, checkpoint):
+        return Claim(read_checkpoint(checkpoint), None)
+    lock = RunLock(run_dir)
+    with _released_after_error(lock):
+        with disk_errors_named(run_dir):
+            mend(run_dir / CHECKPOINTS)
+        if not _has_gone_on(run_dir, checkpoint):
+            return Claim(read_checkpoint(checkpoint), lock)
+    lock.release()  # a checkpoint came between looking and locking
+    return Claim(read_checkpoint(checkpoint), None)
+
+
+@contextmanager
+def _released_after_error(lock: RunLock) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        lock.release()
+        raise
+
+
+def _has_gone_on(run_dir: Path, checkpoint: Path) -> bool:
+    steps = step_directories(run_dir / CHECKPOINTS)
+    return bool(steps) and read_step(steps[-1]) > read_step(checkpoint)
+
+
+def _newest_intact(newest: Path) -> Checkpoint:
+    """Read the newest checkpoint of a run, or the one before it if that is damaged, and so on."""
+    errors: dict[Path, DamagedCheckpointError] = {}
+    for path in reversed(step_directories(newest.parent)):
+        try:
+            checkpoint = read_checkpoint(path)
+        except DamagedCheckpointError as error:
+            errors[path] = error
+            continue
+        for broken, damage in errors.items():
+            aside = set_aside(broken)
+            log.warning(
+                "%s\ngoing on from step %d instead: %d steps are trained again; the damaged one is "
+                "now %s",
+                str(damage).split("; an earlier one")[0],
+                read_step(path), read_step(broken) - read_step(path), aside,
+            )  # fmt: skip
+        if errors:
+            point(newest.parent, LAST, read_step(path))
+        return checkpoint
+    raise errors[newest]
+
+
 @contextmanager
 def open_run_directory(
-    config: TrainConfig, data: TrainingData, origin: Checkpoint | None, *, same_run: bool
+    config: TrainConfig,
+    data: TrainingData,
+    origin: Checkpoint | None,
+    *,
+    lock: RunLock | None,
+    made_progress: Callable[[], bool],
 ) -> Iterator[Path]:
-    """Choose the directory, lock it and write the files that describe the run.
+    """Lock the directory of a run, a new one without `lock`, and describe the run in it.
 
-    `origin` is the checkpoint that a run goes on from, `same_run` whether as that run or as another
-    that begins with its networks. A new directory without a checkpoint is removed after an error.
+    `origin` is the checkpoint that the run goes on from. A new directory is removed after an error
+    that came before anything was learned.
     """
-    path = _directory_to_resume(origin) if origin is not None and same_run else None
-    is_new = path is None
-    if path is None:
-        path = _new_directory(config, origin)
+    is_new = lock is None
+    path = _new_directory(config, origin) if lock is None else lock.run_dir
     try:
-        with locked(path), disk_errors_named(path):
+        with lock or RunLock(path), disk_errors_named(path):
             if origin is not None and not is_new:
-                remove_leftovers(path / "checkpoints")
                 (path / RESULT).unlink(missing_ok=True)
                 note_resume(path, config.as_dict(), origin.path)
             else:
                 _describe(path, config, data, origin)
             yield path
     except BaseException:
-        if is_new and not step_directories(path / "checkpoints"):
-            shutil.rmtree(path)
+        if is_new and not made_progress() and not step_directories(path / CHECKPOINTS):
+            shutil.rmtree(path, ignore_errors=True)
         raise
-
-
-def _directory_to_resume(origin: Checkpoint) -> Path | None:
-    """Return the checkpoint's run, unless that run has gone on since: it stays as it is then."""
-    if origin.run_dir is None:
-        return None
-    steps = step_directories(origin.run_dir / "checkpoints")
-    return origin.run_dir if steps and read_step(steps[-1]) <= origin.step else None
 
 
 def _new_directory(config: TrainConfig, origin: Checkpoint | None) -> Path:
@@ -88,10 +179,11 @@ def _copy_history(origin: Checkpoint, run_dir: Path) -> None:
     """Give a branch the metrics and the best checkpoint that it has behind it."""
     if origin.run_dir is None:
         return
-    for name in ("metrics.jsonl", "evaluations.npz"):
-        if (origin.run_dir / name).exists():
-            shutil.copy(origin.run_dir / name, run_dir)
+    for name in (METRICS, EVALUATIONS):
+        with suppress(FileNotFoundError):
+            content = read_regular(origin.run_dir / name, limit=machine_memory())
+            write_bytes(run_dir / name, content)
     saved = origin.manifest["callbacks"].get("CheckpointCallback.0", {})
     best = f"{STEP_PREFIX}{saved.get('best_step')}"
-    if (origin.run_dir / "checkpoints" / best).is_dir():
-        shutil.copytree(origin.run_dir / "checkpoints" / best, run_dir / "checkpoints" / best)
+    if origin.run_dir / CHECKPOINTS / best in step_directories(origin.run_dir / CHECKPOINTS):
+        copy_checkpoint(origin.run_dir / CHECKPOINTS / best, run_dir / CHECKPOINTS / best)

@@ -5,20 +5,23 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
-from rl_training.runtime.checkpoints.format import (
+from rl_training.runtime.checkpoints.directories import (
+    BEST,
+    LAST,
     STEP_PREFIX,
-    drop_older_replays,
     point,
-    read_checkpoint,
     step_directories,
+)
+from rl_training.runtime.checkpoints.format import (
+    Contents,
+    drop_older_replays,
+    read_checkpoint,
     write_checkpoint,
 )
-
-Contents = tuple[dict[str, Any], dict[str, Tensor]]  # manifest and tensors
+from rl_training.runtime.checkpoints.segments import SavedReplay
 
 
 class Checkpoints:
@@ -29,12 +32,17 @@ class Checkpoints:
     """
 
     def __init__(
-        self, directory: Path, contents: Callable[[], Contents], keep: int | None = None
+        self,
+        directory: Path,
+        contents: Callable[[], Contents],
+        keep: int | None = None,
+        replay: SavedReplay | None = None,
     ) -> None:
         self.directory = directory
         self.contents = contents  # captures the run as it is now
         self.keep = keep  # how many of the newest survive pruning; None for all
         self.pinned: dict[str, int] = {}
+        self.replay = replay  # of the newest checkpoint; its rows need not be written again
         self.outdated = False  # networks were exchanged after the last save
 
     def has(self, step: int) -> bool:
@@ -42,9 +50,9 @@ class Checkpoints:
 
     def save(self, step: int) -> None:
         """Write a checkpoint of this moment and let `last` point to it."""
-        write_checkpoint(self._path(step), *self.contents())
+        self.replay = write_checkpoint(self._path(step), self.contents(), self.replay)
         self.outdated = False
-        point(self.directory, "last", step)
+        point(self.directory, LAST, step)
         drop_older_replays(self.directory)
 
     def networks_at(self, step: int) -> dict[str, Tensor]:
@@ -57,8 +65,8 @@ class Checkpoints:
 
     def point_best(self) -> None:
         """Let `best` point to the step pinned under that name."""
-        if "best" in self.pinned:
-            point(self.directory, "best", self.pinned["best"])
+        if BEST in self.pinned:
+            point(self.directory, BEST, self.pinned[BEST])
 
     def prune(self) -> None:
         """Delete all but the newest `keep` checkpoints and the pinned ones."""

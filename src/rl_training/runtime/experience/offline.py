@@ -16,6 +16,7 @@ class Offline:
 
     updates_due = 0
     phase = "offline"
+    replay = None
 
     def __init__(
         self, dataset: TransitionDataset, batch_size: int, *, seed: int, device: torch.device

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm, TrainingState
 from rl_training.data.replay.prioritized import PrioritizedReplayBuffer
+from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.replay_config import ReplayConfig
 from rl_training.data.transitions.batch import Batch
 from rl_training.data.transitions.batch_memory import BatchMemory
@@ -54,6 +55,10 @@ class Online:
     @property
     def phase(self) -> str:
         return "online"
+
+    @property
+    def replay(self) -> ReplayBuffer:
+        return self.buffer
 
     def __next__(self) -> Batch | Collected:
         if self.updates_due:
@@ -135,7 +140,7 @@ class Online:
 
     def state_dict(self) -> TrainingState:
         tensors, episodes = self.collector.state()
-        replay = {f"replay.{key}": value for key, value in self.buffer.state_dict().items()}
+        replay = {f"replay.{key}": value for key, value in self.buffer.changing_state().items()}
         values = {
             "env_steps": self.env_steps,
             "updates_due": self.updates_due,
@@ -156,9 +161,9 @@ class Online:
         values = state.values
         self.env_steps, self.updates_due = values["env_steps"], values["updates_due"]
         self._updates_from, self.total_steps = values["updates_from"], values["total_steps"]
-        if replay:
+        if "rows" in replay:
             self.buffer.load_state_dict(replay)
-        else:
+        elif int(replay.get("total", 1)):
             self._begin_empty()
         self._rng.bit_generator.state = values["exploration"]
         self._generator.set_state(state.tensors["rng.data"])

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from rl_training.algorithms.base import TrainingState
+from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.transitions.batch import Batch
 from rl_training.data.transitions.batch_memory import BatchMemory
 
@@ -59,6 +60,11 @@ class Experience(Protocol):
     @property
     def phase(self) -> str:
         """Return `offline` while learning from logs alone, else `online`."""
+        ...
+
+    @property
+    def replay(self) -> ReplayBuffer | None:
+        """Buffer whose rows a checkpoint saves in segments; None while nothing is collected."""
         ...
 
     def __next__(self) -> Batch | Collected: ...

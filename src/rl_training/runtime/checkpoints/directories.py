@@ -1,0 +1,157 @@
+"""Checkpoint directories of a run: found, pointed to, replaced, and mended after a crash."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+from rl_training.config import CheckpointError
+from rl_training.files import sync_directory
+from rl_training.runs.layout import CHECKPOINTS, CONFIG, MANIFEST
+
+STEP_PREFIX = "step_"
+LAST, BEST = "last", "best"
+# what a save that was cut short leaves behind; nothing else is ever deleted
+_LEFTOVER = re.compile(r"\.(step_\d+|last|best)\.\d+\.(tmp|old)")
+
+
+def step_directories(checkpoints: Path) -> list[Path]:
+    """List complete step checkpoints in order of step; links are none."""
+    complete = [
+        path
+        for path in checkpoints.glob(f"{STEP_PREFIX}*")
+        if re.fullmatch(r"\d{1,18}", path.name.removeprefix(STEP_PREFIX))
+        and not path.is_symlink()
+        and (path / MANIFEST).exists()
+    ]
+    return sorted(complete, key=read_step)
+
+
+def read_step(step_directory: Path) -> int:
+    return int(step_directory.name.removeprefix(STEP_PREFIX))
+
+
+def point(checkpoints: Path, name: str, step: int) -> None:
+    """Let `last` or `best` point to a step directory, atomically."""
+    aside = checkpoints / f".{name}.{os.getpid()}.tmp"
+    aside.unlink(missing_ok=True)
+    aside.symlink_to(f"{STEP_PREFIX}{step}")
+    link = checkpoints / name
+    if link.is_dir() and not link.is_symlink():
+        shutil.rmtree(link)  # a copy of the run that turned links into directories
+    aside.replace(link)
+
+
+def put_in_place(aside: Path, directory: Path) -> None:
+    """Rename a complete directory to its name; one of that name goes only after it is there.
+
+    A crash between the two renames leaves the former under a name that `mend` knows.
+    """
+    former = directory.with_name(f".{directory.name}.{os.getpid()}.old")
+    if directory.exists():
+        directory.rename(former)
+    aside.rename(directory)
+    sync_directory(directory.parent)
+    shutil.rmtree(former, ignore_errors=True)
+
+
+def mend(checkpoints: Path) -> None:
+    """Undo what a crash left half done: bring back a step, delete temporary files, set `last`.
+
+    Only the process that holds the lock of the run may do this.
+    """
+    for path in sorted(checkpoints.glob(".*")):
+        leftover = _LEFTOVER.fullmatch(path.name)
+        if leftover is None:
+            continue
+        step = checkpoints / leftover[1]
+        is_directory = path.is_dir() and not path.is_symlink()
+        if leftover[2] == "old" and is_directory and not step.exists():
+            path.rename(step)
+        elif is_directory:
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    steps = step_directories(checkpoints)
+    if steps and _target(checkpoints / LAST) != steps[-1].name:
+        point(checkpoints, LAST, read_step(steps[-1]))
+
+
+def set_aside(step_directory: Path) -> Path:
+    """Rename a damaged checkpoint, so that its step can be saved again."""
+    for number in range(1, 1000):
+        suffix = "" if number == 1 else f"-{number}"
+        aside = step_directory.with_name(f"damaged-{step_directory.name}{suffix}")
+        if not aside.exists():
+            return step_directory.rename(aside)
+    raise CheckpointError(f"{step_directory} is damaged, and so are 999 others of its name")
+
+
+def find_checkpoint(path: str | Path) -> Path:
+    """Resolve a path to a checkpoint: itself, or the newest one of a run directory."""
+    target = Path(path)
+    try:
+        is_directory = target.is_dir()
+    except (OSError, ValueError) as error:  # too long, or with a null character
+        raise CheckpointError(f"{path!r} is not a path: {error}") from None
+    if not is_directory:
+        if target.is_symlink():
+            raise CheckpointError(f"{path} points to a checkpoint that is gone")
+        if target.exists():
+            raise CheckpointError(f"{path} is a file; a checkpoint is a directory")
+        raise CheckpointError(f"{path}: no such file or directory")
+    if (target / MANIFEST).exists():
+        return _followed(target)
+    if any(target.glob("*.safetensors")):
+        raise CheckpointError(f"checkpoint {path} is damaged: manifest.json is missing")
+    run_dir = run_directory(target)
+    # the newest, not `last`: a crash may have come between saving and pointing
+    steps = step_directories((target if run_dir is None else run_dir) / CHECKPOINTS)
+    if steps:
+        return steps[-1].absolute()
+    if (target / CHECKPOINTS).is_dir() or (target / CONFIG).exists() or run_dir is not None:
+        raise CheckpointError(
+            f"{path} has no checkpoint yet: start it again with `rl-training train`"
+        )
+    raise CheckpointError(f"{path} is neither a checkpoint nor a run directory")
+
+
+def run_directory(path: Path) -> Path | None:
+    """Run that a path names as a whole: the directory, its `checkpoints`, or `checkpoints/last`."""
+    absolute = path.absolute()
+    if absolute.name == LAST and absolute.parent.name == CHECKPOINTS and absolute.is_symlink():
+        return absolute.parent.parent
+    if (absolute / MANIFEST).exists():
+        return None
+    if absolute.name == CHECKPOINTS:
+        return absolute.parent
+    return absolute if (absolute / CHECKPOINTS).is_dir() else None
+
+
+def owner_of(checkpoint: Path) -> Path | None:
+    """Run directory that a step checkpoint lies in; None for a copy elsewhere.
+
+    `checkpoints` itself may be a link, because people keep it on another disk.
+    """
+    parent = checkpoint.absolute().parent
+    is_step = checkpoint.name.startswith(STEP_PREFIX) and parent.name == CHECKPOINTS
+    return parent.parent if is_step else None
+
+
+def _followed(checkpoint: Path) -> Path:
+    """Follow `last` and `best` to their step; a link of a run that leads out of it is refused."""
+    absolute = checkpoint.absolute()
+    if not absolute.is_symlink():
+        return absolute
+    if absolute.parent.name != CHECKPOINTS:
+        return absolute.resolve()  # a link that the user made
+    step = absolute.parent / _target(absolute)
+    if step.parent != absolute.parent or step.is_symlink():
+        raise CheckpointError(f"{checkpoint} is a link that leads out of its run, to {step}")
+    return step
+
+
+def _target(link: Path) -> str:
+    return str(link.readlink()) if link.is_symlink() else ""
