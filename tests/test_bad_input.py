@@ -17,6 +17,7 @@ import torch
 
 from rl_training.cli.main import main
 from rl_training.runtime import train
+from rl_training.runtime.checkpoints.manifest import sealed
 from tests.support.data import make_fields
 
 
@@ -299,7 +300,7 @@ def test_manifest_cannot_name_an_unknown_key(
     path = run_dir / "checkpoints" / "step_40" / "manifest.json"
     manifest = json.loads(path.read_text())
     manifest["config"]["algo_kwargs"]["colour"] = "red"
-    path.write_text(json.dumps(manifest))
+    path.write_bytes(sealed(manifest))
     assert "colour: unknown key" in refused(capsys, "resume", str(run_dir))
 
 
@@ -314,8 +315,8 @@ def test_manifest_edited_by_hand_is_refused(
     key: str, value: Any, run_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = run_dir / "checkpoints" / "step_40" / "manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
-    for words in (["predict", str(run_dir), "--obs", "[0, 0, 0]"], ["resume", str(run_dir)]):
+    path.write_bytes(sealed({**json.loads(path.read_text()), key: value}))
+    for words in (["predict", str(run_dir), "--obs", "[0, 0, 0]"], ["resume", str(path.parent)]):
         assert "is damaged" in refused(capsys, *words)
 
 
@@ -326,7 +327,7 @@ def test_problem_edited_by_hand_is_refused(
     path = run_dir / "checkpoints" / "step_40" / "manifest.json"
     manifest = json.loads(path.read_text())
     manifest["spec"] |= change
-    path.write_text(json.dumps(manifest))
+    path.write_bytes(sealed(manifest))
     assert "'spec'" in refused(capsys, "predict", str(run_dir), "--obs", "[0, 0, 0]")
 
 
@@ -404,7 +405,7 @@ def test_interrupted_write_leaves_the_old_checkpoint(
     def crash(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(checkpointing, "write_json", crash)
+    monkeypatch.setattr(checkpointing, "write_manifest", crash)
     with pytest.raises(KeyboardInterrupt):
         resume(run_dir, total_timesteps=60)
     monkeypatch.undo()

@@ -18,6 +18,7 @@ from rl_training.runtime import (
     train,
 )
 from rl_training.runtime.callbacks import EarlyStoppingCallback, Interval
+from rl_training.runtime.checkpoints.format import Contents
 from rl_training.runtime.checkpoints.store import Checkpoints
 from rl_training.runtime.config.schedules import ScheduleConfig, factor
 
@@ -208,15 +209,31 @@ def test_divergence_is_an_error_and_is_not_saved(small_config: Any) -> None:
         assert "NaN" not in path.read_text()
 
 
-def test_a_crash_before_the_first_checkpoint_leaves_no_directory(small_config: Any) -> None:
-    class Crash(Callback):
-        def on_update_end(self, state: TrainerState, terms: Any) -> None:
+class Crash(Callback):
+    """Fails in one of its hooks."""
+
+    def __init__(self, hook: str) -> None:
+        self.hook = hook
+
+    def on_train_start(self, state: TrainerState) -> None:
+        self._crash_in("on_train_start")
+
+    def on_update_end(self, state: TrainerState, terms: Any) -> None:
+        self._crash_in("on_update_end")
+
+    def _crash_in(self, hook: str) -> None:
+        if hook == self.hook:
             raise ValueError("boom")
 
+
+@pytest.mark.parametrize(("hook", "directories"), [("on_train_start", 0), ("on_update_end", 1)])
+def test_a_run_directory_is_deleted_only_if_nothing_was_learned(
+    hook: str, directories: int, small_config: Any
+) -> None:
     config = small_config()
     with pytest.raises(ValueError, match="boom"):
-        train(config, callbacks=[Crash()])
-    assert list(Path(config.output_dir).glob("*")) == []
+        train(config, callbacks=[Crash(hook)])
+    assert len(list(Path(config.output_dir).glob("*"))) == directories
 
 
 def test_stopping_before_the_first_update_still_leaves_a_checkpoint(small_config: Any) -> None:
@@ -230,7 +247,7 @@ def test_stopping_before_the_first_update_still_leaves_a_checkpoint(small_config
 
 
 def test_a_pinned_step_survives_pruning_until_another_is_pinned(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path, lambda: ({}, {}), keep=2)
+    checkpoints = Checkpoints(tmp_path, lambda: Contents({}, {}), keep=2)
     checkpoints.save(1)
     checkpoints.pinned["good"] = 1
     for step in (2, 3, 4):

@@ -15,7 +15,7 @@ import pytest
 from rl_training.cli.main import main
 from rl_training.config import OutputError
 from rl_training.runs import metrics
-from rl_training.runs.lock import locked
+from rl_training.runs.lock import RunLock
 from rl_training.runs.reading import read_rows
 from rl_training.runtime import Callback, TrainerState, resume, train
 
@@ -47,27 +47,27 @@ def _registered_loggers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_lock_names_its_holder_and_is_free_at_once_after_kill(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from rl_training.runs.lock import locked\n"
-        "with locked(Path(sys.argv[1])): print('locked', flush=True); time.sleep(60)"
+        "import sys, time; from pathlib import Path; from rl_training.runs.lock import RunLock\n"
+        "with RunLock(Path(sys.argv[1])): print('locked', flush=True); time.sleep(60)"
     )
     words = [sys.executable, "-c", code, str(tmp_path)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "locked\n"
         message = f"is being trained by process {holder.pid}"
-        with pytest.raises(OutputError, match=message), locked(tmp_path):
+        with pytest.raises(OutputError, match=message), RunLock(tmp_path):
             pass
         holder.send_signal(signal.SIGKILL)
         holder.wait()
-        with locked(tmp_path):
+        with RunLock(tmp_path):
             assert (tmp_path / ".lock.pid").read_text() == str(os.getpid())
 
 
 def test_a_lock_file_of_an_older_version_does_not_lock(tmp_path: Path) -> None:
     (tmp_path / ".lock").write_text("4711")
-    with locked(tmp_path), pytest.raises(OutputError), locked(tmp_path):
+    with RunLock(tmp_path), pytest.raises(OutputError), RunLock(tmp_path):
         pass
-    with locked(tmp_path):
+    with RunLock(tmp_path):
         pass
 
 

@@ -70,7 +70,7 @@ def claim(path: str | Path) -> Claim:
         with _released_after_error(lock):
             with disk_errors_named(named):
                 mend(named / CHECKPOINTS)
-            return Claim(_newest_intact(find_checkpoint(path)), lock)
+            return Claim(_newest_intact(find_checkpoint(named)), lock)
     checkpoint = find_checkpoint(path)
     run_dir = owner_of(checkpoint)
     if run_dir is None or _has_gone_on(run_dir, checkpoint):

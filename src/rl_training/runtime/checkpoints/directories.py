@@ -121,7 +121,7 @@ def find_checkpoint(path: str | Path) -> Path:
 def run_directory(path: Path) -> Path | None:
     """Run that a path names as a whole: the directory, its `checkpoints`, or `checkpoints/last`."""
     absolute = path.absolute()
-    if absolute.name == LAST and absolute.parent.name == CHECKPOINTS and absolute.is_symlink():
+    if absolute.name == LAST and absolute.parent.name == CHECKPOINTS:
         return absolute.parent.parent
     if (absolute / MANIFEST).exists():
         return None

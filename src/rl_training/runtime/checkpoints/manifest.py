@@ -35,6 +35,7 @@ def write_manifest(directory: Path, values: Mapping[str, Any]) -> None:
 
 def sealed(values: Mapping[str, Any]) -> bytes:
     """Write values as JSON with their checksum as the last entry."""
+    values = {key: value for key, value in values.items() if key != "checksum"}
     body = json.dumps(values, indent=2).removesuffix("\n}").encode()
     return body + f',\n  "checksum": "{sha256_of(body)}"\n}}\n'.encode()
 
