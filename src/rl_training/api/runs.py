@@ -25,17 +25,20 @@ def train_seeds(
     jobs: int | None = None,
     plugins: Sequence[str] = (),
     progress_bar: bool = False,
+    auto_resume: bool = False,
     report: Report = lambda *_: None,
 ) -> list[TrainResult]:
     """Train one configuration with several seeds, `jobs` at a time, each in its own process.
 
     With one job, or one seed, training happens in this process, and `progress_bar` shows it.
     Otherwise `report(seed, message)` is told how far each seed is. `jobs` defaults to the cores
-    that this process may use.
+    that this process may use. With `auto_resume` a seed goes on where an earlier run of the same
+    configuration was interrupted.
     """
     return ExperimentManager(config).run(
         seeds,
         progress_bar=progress_bar,
+        auto_resume=auto_resume,
         jobs=default_jobs() if jobs is None else jobs,
         plugins=plugins,
         report=report,

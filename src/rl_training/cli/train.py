@@ -33,6 +33,13 @@ def train(
     stack: Annotated[bool, typer.Option("--stack", hidden=True)] = False,
     output_dir: Annotated[str | None, typer.Option(help="Where to create the run.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, auto.")] = None,
+    auto_resume: Annotated[
+        bool,
+        typer.Option(
+            "--auto-resume",
+            help="Go on with an interrupted run of this configuration in the output directory.",
+        ),
+    ] = False,
     quiet: Quiet = False,
     plugin: PluginOption = [],  # noqa: B006
 ) -> None:
@@ -53,6 +60,7 @@ def train(
                 jobs=jobs,
                 plugins=plugin,
                 progress_bar=not quiet,
+                auto_resume=auto_resume,
                 report=lines.show,
             )
     except api.SeedsFailedError as error:

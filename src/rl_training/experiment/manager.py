@@ -34,6 +34,7 @@ class ExperimentManager:
         plugins: Sequence[str] = (),
         report: Report = lambda *_: None,
         progress_bar: bool = False,
+        auto_resume: bool = False,
     ) -> list[TrainResult]:
         """Train every seed into a run directory of its own; returns one result per seed.
 
@@ -49,13 +50,20 @@ class ExperimentManager:
             raise ConfigError(f"jobs must be at least 1, got {jobs}")
         configs = [self.config.replace(seed=seed) for seed in seeds]
         if jobs > 1 and len(seeds) > 1:
-            return train_in_processes(configs, jobs=jobs, plugins=plugins, report=report)
+            return train_in_processes(
+                configs, jobs=jobs, plugins=plugins, report=report, auto_resume=auto_resume
+            )
         results: list[TrainResult] = []
         errors: dict[int, str] = {}
         for config in configs:
             try:
                 results.append(
-                    train(config, callbacks=callbacks(config), progress_bar=progress_bar)
+                    train(
+                        config,
+                        callbacks=callbacks(config),
+                        progress_bar=progress_bar,
+                        auto_resume=auto_resume,
+                    )
                 )
             except RunError as error:
                 if len(configs) == 1:

@@ -72,7 +72,12 @@ class SeedProcess:
 
 
 def train_in_processes(
-    configs: Sequence[TrainConfig], *, jobs: int, plugins: Sequence[str], report: Report
+    configs: Sequence[TrainConfig],
+    *,
+    jobs: int,
+    plugins: Sequence[str],
+    report: Report,
+    auto_resume: bool = False,
 ) -> list[TrainResult]:
     """Train configurations that differ in their seed; returns their results in the same order.
 
@@ -85,7 +90,7 @@ def train_in_processes(
     with _forwarding_signals(running) as interrupted, _importable_main():
         while running or (waiting and not interrupted.is_set()):
             while waiting and len(running) < jobs and not interrupted.is_set():
-                seed = _start(waiting.pop(0), plugins)
+                seed = _start(waiting.pop(0), plugins, auto_resume)
                 started.append(seed)
                 running[seed.messages] = seed
                 if interrupted.is_set():  # the signal came before this seed was in `running`
@@ -112,11 +117,13 @@ def train_in_processes(
     raise SeedsFailedError(errors, results)
 
 
-def _start(config: TrainConfig, plugins: Sequence[str]) -> SeedProcess:
+def _start(config: TrainConfig, plugins: Sequence[str], auto_resume: bool) -> SeedProcess:
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(
-        target=train_seed, args=(config.as_dict(), tuple(plugins), sender), daemon=False
+        target=train_seed,
+        args=(config.as_dict(), tuple(plugins), sender, auto_resume),
+        daemon=False,
     )
     with _ignoring_ctrl_c():
         process.start()

@@ -76,7 +76,9 @@ class _NoteMessages(logging.Handler):
         self._send({"state": "note", "text": record.getMessage()})
 
 
-def train_seed(values: dict[str, Any], plugins: Sequence[str], messages: Connection) -> None:
+def train_seed(
+    values: dict[str, Any], plugins: Sequence[str], messages: Connection, auto_resume: bool = False
+) -> None:
     """Train one configuration in this process; the last message says how it ended."""
 
     def send(message: dict[str, Any]) -> None:
@@ -90,7 +92,8 @@ def train_seed(values: dict[str, Any], plugins: Sequence[str], messages: Connect
         for plugin in plugins:
             load_plugin(plugin)
         config = TrainConfig(**values)
-        result = train(config, callbacks=[ProgressMessages(send, config.budget)])
+        progress = ProgressMessages(send, config.budget)
+        result = train(config, callbacks=[progress], auto_resume=auto_resume)
     except Exception as error:
         expected = isinstance(error, RLTrainingError)
         text = f"{error}" if expected else f"{type(error).__name__}: {error}"

@@ -4,5 +4,6 @@
 - `metadata`  `config.yaml` and `metadata.json`: versions, command line, git state
 - `lock`      one process per run directory
 - `metrics`   sinks for rows of metrics (jsonl, csv, npz, TensorBoard) and `register_logger`
+- `matching`  the run of a given configuration, for a job that is started again
 - `reading`   rows of `metrics.jsonl`, and `read_run`: scores, ending and times of one run
 """

@@ -18,6 +18,7 @@ from rl_training.engine import CapturedEngine, EagerEngine
 from rl_training.runs.layout import check_output_dir
 from rl_training.runtime.checkpoints.directories import find_checkpoint
 from rl_training.runtime.checkpoints.format import Checkpoint, read_checkpoint
+from rl_training.runtime.checkpoints.manifest import state_of
 from rl_training.runtime.config.train_config import TrainConfig, without_removed_options
 from rl_training.runtime.experience.build import build_experience
 from rl_training.runtime.loop.callback import Callback
@@ -60,9 +61,10 @@ def build_algorithm(config: TrainConfig, spec: ProblemSpec) -> Algorithm[Any]:
 def load_policy(checkpoint: Checkpoint, config: TrainConfig) -> Policy:
     """Load the policy of a checkpoint, without data or environment, on any machine."""
     spec = ProblemSpec.from_dict(checkpoint.manifest["spec"])
-    policy = build_policy(config.replace(device="cpu"), spec, _saved_normalizer(checkpoint))
-    policy.algorithm.load_networks(checkpoint.tensors)
-    policy.algorithm.update_count = checkpoint.manifest["algorithm"]["update_count"]
+    with state_of(checkpoint.path):
+        policy = build_policy(config.replace(device="cpu"), spec, _saved_normalizer(checkpoint))
+        policy.algorithm.load_networks(checkpoint.tensors)
+        policy.algorithm.update_count = int(checkpoint.manifest["algorithm"]["update_count"])
     return policy
 
 
@@ -148,16 +150,14 @@ def resumed_run(
     run.checkpoint = checkpoint
     tensors = checkpoint.tensors
     try:
-        run.algorithm.load_training_state(TrainingState(tensors, manifest["algorithm"]))
-        run.experience.load_state_dict(TrainingState(tensors, manifest.get("experience", {})))
-    except KeyError as error:
-        run.experience.close()
-        raise CheckpointError(f"{checkpoint.path} lacks {error}") from None
+        with state_of(checkpoint.path):
+            run.algorithm.load_training_state(TrainingState(tensors, manifest["algorithm"]))
+            run.experience.load_state_dict(TrainingState(tensors, manifest.get("experience", {})))
+            run.state.load_progress(manifest["progress"])
+            run.state.spans.load(manifest.get("seconds", {}))
     except BaseException:
         run.experience.close()
         raise
-    run.state.load_progress(manifest["progress"])
-    run.state.spans.load(manifest.get("seconds", {}))
     run.state.phase = run.experience.phase
     run.state.mid_step = run.experience.updates_due > 0
     return run

@@ -14,6 +14,7 @@ from rl_training.config import ConfigError, EnvError
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.envs.spaces import infer_env_spaces
 from rl_training.runs.layout import METRICS, finished_step
+from rl_training.runs.matching import newest_run_of
 from rl_training.runs.reading import latest_metrics, read_rows
 from rl_training.runtime.assemble import (
     checkpoint_config,
@@ -48,8 +49,20 @@ def train(
     callbacks: Iterable[Callback] = (),
     dataset: TransitionDataset | None = None,
     progress_bar: bool = False,
+    auto_resume: bool = False,
 ) -> TrainResult:
-    """Train from the beginning, into a new run directory."""
+    """Train from the beginning, into a new run directory.
+
+    With `auto_resume` the newest run of the same configuration in `output_dir` goes on instead, if
+    there is one with a checkpoint; if it is complete, its result is returned. A scheduler can then
+    start an interrupted job again with the same command.
+    """
+    if auto_resume:
+        earlier = newest_run_of(config.with_absolute_paths().as_dict(), config.output_dir)
+        if earlier is not None:
+            log.info("%s has this configuration: going on with it", earlier)
+            opened = open_run(earlier, accept_stop=True, callbacks=callbacks, dataset=dataset)
+            return _executed(opened, progress_bar)
     run = new_run(config, callbacks=callbacks, dataset=dataset)
     return run.execute(progress_bar=progress_bar)
 
@@ -84,6 +97,10 @@ def resume(
         callbacks=callbacks,
         dataset=dataset,
     )
+    return _executed(opened, progress_bar)
+
+
+def _executed(opened: Run | TrainResult, progress_bar: bool) -> TrainResult:
     if isinstance(opened, TrainResult):
         return opened
     return opened.execute(progress_bar=progress_bar)
@@ -94,15 +111,31 @@ def open_run(
     *,
     total_timesteps: int | None = None,
     ignore_stop: bool = False,
+    accept_stop: bool = False,
     callbacks: Iterable[Callback] = (),
     dataset: TransitionDataset | None = None,
 ) -> Run | TrainResult:
-    """Build the run of a checkpoint, or return its result if nothing is left to do."""
+    """Build the run of a checkpoint, or return its result if nothing is left to do.
+
+    A run that stopped early has something left only with `ignore_stop` or a larger total;
+    `accept_stop` makes that its result instead of an error.
+    """
     claimed = claim(path)
     try:
-        opened = _open_claimed(
-            claimed.checkpoint, path, total_timesteps, ignore_stop, callbacks, dataset
-        )
+        checkpoint = claimed.checkpoint
+        config = _extended(checkpoint_config(checkpoint), checkpoint, total_timesteps)
+        reason = _ending(checkpoint, config, ignore_stop)
+        if reason is not None and stop_reasons.is_early(reason) and not accept_stop:
+            raise ConfigError(
+                f"{path} stopped at step {checkpoint.step} ({reason}); to go on, pass "
+                f"--ignore-stop, or --total-timesteps larger than "
+                f"{checkpoint.manifest['config']['total_timesteps']}"
+            )
+        if reason is not None:
+            opened: Run | TrainResult = _result(checkpoint, path, reason)
+        else:
+            opened = resumed_run(checkpoint, config, callbacks=callbacks, dataset=dataset)
+            opened.state.clear_stop()
     except BaseException:
         claimed.release()
         raise
@@ -113,39 +146,36 @@ def open_run(
     return opened
 
 
-def _open_claimed(
-    checkpoint: Checkpoint,
-    path: str | Path,
-    total_timesteps: int | None,
-    ignore_stop: bool,
-    callbacks: Iterable[Callback],
-    dataset: TransitionDataset | None,
-) -> Run | TrainResult:
-    config = checkpoint_config(checkpoint)
-    before = config.total_timesteps
+def _extended(
+    config: TrainConfig, checkpoint: Checkpoint, total_timesteps: int | None
+) -> TrainConfig:
+    """Raise the total; a smaller budget that has ended the run is lifted."""
+    if total_timesteps is None:
+        return config
+    reason = checkpoint.manifest["progress"]["stop_reason"]
+    kwargs = {key: value for key, value in config.algo_kwargs.items() if key != reason}
+    return config.replace(total_timesteps=total_timesteps, algo_kwargs=kwargs)
+
+
+def _ending(checkpoint: Checkpoint, config: TrainConfig, ignore_stop: bool) -> str | None:
+    """Return why nothing is left to do: an early stop, or a budget that is spent."""
     progress = checkpoint.manifest["progress"]
-    reason = progress["stop_reason"]
-    if total_timesteps is not None:
-        # a larger total is a wish to go on: a smaller budget that has ended the run is lifted
-        kwargs = {key: value for key, value in config.algo_kwargs.items() if key != reason}
-        config = config.replace(total_timesteps=total_timesteps, algo_kwargs=kwargs)
+    reason: str | None = progress["stop_reason"]
     if progress["should_stop"] and stop_reasons.is_early(reason):
-        if not ignore_stop and config.total_timesteps <= before:
-            raise ConfigError(
-                f"{path} stopped at step {checkpoint.step} ({reason}); to go on, pass "
-                f"--ignore-stop, or --total-timesteps larger than {before}"
-            )
-    elif _has_spent_budget(config, progress) and _is_finished(checkpoint):
-        reason = reason or stop_reasons.TOTAL_TIMESTEPS
-        log.warning(
-            "%s is complete at step %d (%s); pass a larger --total-timesteps to go on",
-            path, checkpoint.step, reason,
-        )  # fmt: skip
-        run_dir = checkpoint.run_dir or checkpoint.path
-        return TrainResult(run_dir, checkpoint.path, _last_metrics(checkpoint), reason)
-    run = resumed_run(checkpoint, config, callbacks=callbacks, dataset=dataset)
-    run.state.clear_stop()
-    return run
+        larger = config.total_timesteps > checkpoint.manifest["config"]["total_timesteps"]
+        return None if ignore_stop or larger else reason
+    if _has_spent_budget(config, progress) and _is_finished(checkpoint):
+        return reason or stop_reasons.TOTAL_TIMESTEPS
+    return None
+
+
+def _result(checkpoint: Checkpoint, path: str | Path, reason: str) -> TrainResult:
+    log.warning(
+        "%s is complete at step %d (%s); pass a larger --total-timesteps to go on",
+        path, checkpoint.step, reason,
+    )  # fmt: skip
+    run_dir = checkpoint.run_dir or checkpoint.path
+    return TrainResult(run_dir, checkpoint.path, _last_metrics(checkpoint), reason)
 
 
 def open_online(

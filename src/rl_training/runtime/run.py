@@ -18,6 +18,7 @@ from rl_training.runs.metrics import MetricsWriter
 from rl_training.runtime.checkpoints.callback import CheckpointCallback
 from rl_training.runtime.checkpoints.directories import find_checkpoint
 from rl_training.runtime.checkpoints.format import Checkpoint, Contents
+from rl_training.runtime.checkpoints.manifest import state_of
 from rl_training.runtime.checkpoints.rollback import RollbackCallback
 from rl_training.runtime.checkpoints.store import Checkpoints
 from rl_training.runtime.config.train_config import TrainConfig
@@ -101,7 +102,8 @@ class Run:
         try:
             if self.checkpoint is not None:
                 if self.continues:
-                    callbacks.load_state_dict(self.checkpoint.manifest["callbacks"])
+                    with state_of(self.checkpoint.path):
+                        callbacks.load_state_dict(self.checkpoint.manifest["callbacks"])
                 writer.cut_back(self.checkpoint.manifest["metrics_position"], self.checkpoint.step)
             with interrupt.listening():
                 Trainer(self.experience, self.state, callbacks).run()

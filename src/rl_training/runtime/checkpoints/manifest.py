@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rl_training.config import CheckpointError
+from rl_training.config import CheckpointError, RLTrainingError
 from rl_training.files import read_regular, sha256_of, write_bytes
 from rl_training.runs.layout import MANIFEST
 from rl_training.runtime.checkpoints.directories import step_directories
@@ -80,6 +81,20 @@ def _check_values(path: Path, manifest: dict[str, Any]) -> None:
         ProblemSpec.from_dict(manifest["spec"])
     except Exception:  # a stranger's values may fail in any way
         raise damaged(path, f"'spec' of {MANIFEST} is not a problem") from None
+
+
+@contextmanager
+def state_of(path: Path) -> Iterator[None]:
+    """Context in which contents of a checkpoint are taken over; any failure is its damage."""
+    try:
+        yield
+    except RLTrainingError:
+        raise
+    except KeyError as error:
+        raise damaged(path, f"it lacks {error}") from None
+    except Exception as error:  # a stranger's values may fail in any way
+        reason = (str(error).splitlines() or [""])[0][:300]
+        raise damaged(path, f"it does not fit ({type(error).__name__}: {reason})") from error
 
 
 class DamagedCheckpointError(CheckpointError):

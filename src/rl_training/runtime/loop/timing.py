@@ -50,7 +50,7 @@ class Spans:
 
     def load(self, totals: Mapping[str, float]) -> None:
         """Go on from the totals of an earlier process; a checkpoint may be older than they are."""
-        self.seconds |= totals
+        self.seconds |= {span: float(totals[span]) for span in SPANS if span in totals}
         self._at_row = dict(self.seconds)
 
     def row(self) -> dict[str, float]:
