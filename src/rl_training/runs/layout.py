@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from rl_training.config import OutputError
-from rl_training.files import read_regular, write_json
+from rl_training.files import SpecialFileError, read_regular, write_json
 
 CONFIG = "config.yaml"
 METADATA = "metadata.json"
@@ -22,6 +22,7 @@ TENSORBOARD = "tensorboard"
 CHECKPOINTS = "checkpoints"
 MANIFEST = "manifest.json"  # of a checkpoint
 RESULT = "result.json"
+_DISK_ERRORS = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES, errno.EIO)
 
 
 def check_output_dir(output_dir: str | Path) -> None:
@@ -57,11 +58,13 @@ def create_run_dir(output_dir: str | Path, algo: str, env_id: str | None, seed: 
 
 @contextmanager
 def disk_errors_named(path: Path) -> Iterator[None]:
-    """Turn a full or read-only disk into an `OutputError` that names the path."""
+    """Turn a full, read-only or broken disk into an `OutputError` that names the path."""
     try:
         yield
+    except SpecialFileError as error:
+        raise OutputError(f"cannot write to {error.filename}: {error.strerror}") from error
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES):
+        if error.errno not in _DISK_ERRORS:
             raise
         raise OutputError(f"cannot write to {path}: {error.strerror}") from error
 

@@ -15,6 +15,7 @@ from rl_training.config import CheckpointError, ConfigError, Problem
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.transitions.normalizer import ObservationNormalizer
 from rl_training.engine import CapturedEngine, EagerEngine
+from rl_training.envs.errors import closed_after_error
 from rl_training.runs.layout import check_output_dir
 from rl_training.runtime.checkpoints.directories import find_checkpoint
 from rl_training.runtime.checkpoints.format import Checkpoint, read_checkpoint
@@ -149,15 +150,11 @@ def resumed_run(
     run = _assemble(config, data, callbacks)
     run.checkpoint = checkpoint
     tensors = checkpoint.tensors
-    try:
-        with state_of(checkpoint.path):
-            run.algorithm.load_training_state(TrainingState(tensors, manifest["algorithm"]))
-            run.experience.load_state_dict(TrainingState(tensors, manifest.get("experience", {})))
-            run.state.load_progress(manifest["progress"])
-            run.state.spans.load(manifest.get("seconds", {}))
-    except BaseException:
-        run.experience.close()
-        raise
+    with closed_after_error(run.experience.close), state_of(checkpoint.path):
+        run.algorithm.load_training_state(TrainingState(tensors, manifest["algorithm"]))
+        run.experience.load_state_dict(TrainingState(tensors, manifest.get("experience", {})))
+        run.state.load_progress(manifest["progress"])
+        run.state.spans.load(manifest.get("seconds", {}))
     run.state.phase = run.experience.phase
     run.state.mid_step = run.experience.updates_due > 0
     return run

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rl_training.config import CheckpointError, ConfigError, EnvError
 from rl_training.data.collecting import collect, collect_random
 from rl_training.data.offline_dataset import TransitionDataset
-from rl_training.envs.errors import naming_the_env
+from rl_training.envs.errors import closing, naming_the_env
 from rl_training.envs.factory import make_raw_env
 from rl_training.envs.goals import without_goals
 from rl_training.envs.rewards import RewardTransformConfig
@@ -40,11 +40,8 @@ def collect_dataset(
         if noise or not deterministic:
             raise ConfigError("--noise and --stochastic need a --checkpoint to act with")
         env = without_goals(make_raw_env(env_id))
-        try:
-            with naming_the_env(env_id):
-                return collect_random(env, steps, seed)
-        finally:
-            env.close()
+        with closing(env, env_id), naming_the_env(env_id):
+            return collect_random(env, steps, seed)
     saved, config = open_checkpoint(checkpoint, policy_only=True)
     env_id = env_id or config.env_id
     if env_id is None:
@@ -66,11 +63,8 @@ def collect_dataset(
         return np.clip(action, low, high).astype(np.float32)
 
     env = without_goals(make_raw_env(env_id, config.groups.env))
-    try:
-        with naming_the_env(env_id):
-            return collect(env, act, steps, seed)
-    finally:
-        env.close()
+    with closing(env, env_id), naming_the_env(env_id):
+        return collect(env, act, steps, seed)
 
 
 def replay_dataset(run: str | Path) -> TransitionDataset:

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from rl_training.algorithms.registry import list_algorithm_specs
 from rl_training.config import ConfigError, EnvError
 from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.envs.errors import closed_afterwards
 from rl_training.envs.spaces import infer_env_spaces
 from rl_training.runs.layout import METRICS, finished_step
 from rl_training.runs.matching import newest_run_of
@@ -258,11 +259,9 @@ def evaluate_policy(
     if not spaces.fits(policy.spec):
         raise EnvError(f"{env_id} ({spaces}) does not fit the policy ({policy.spec})")
     evaluator = Evaluator(policy, env_id, options, video_dir=video_dir)
-    try:
+    with closed_afterwards(evaluator.close):
         seeds = episode_seeds(config.seed if seed is None else seed, "scoring", num_episodes)
         return evaluator.run(seeds, deterministic=deterministic)
-    finally:
-        evaluator.close()
 
 
 def evaluate_checkpoint(
