@@ -57,11 +57,11 @@ def create_run_dir(output_dir: str | Path, algo: str, env_id: str | None, seed: 
 
 @contextmanager
 def disk_errors_named(path: Path) -> Iterator[None]:
-    """Turn a full or read-only disk into an `OutputError` that names the path."""
+    """Turn a full, read-only or failing disk into an `OutputError` that names the path."""
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES):
+        if error.errno not in (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES, errno.EIO):
             raise
         raise OutputError(f"cannot write to {path}: {error.strerror}") from error
 

@@ -23,6 +23,7 @@ CHANGES = (
 ERRORS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "EROFS": errno.EROFS, "EACCES": errno.EACCES}
 # a full disk stays full; a bad sector may be a single one
 LASTING = ("ENOSPC", "EROFS", "EACCES")
+FREEING = ("rmdir", "unlink", "remove", "truncate", "ftruncate", "chmod", "utime")  # need no space
 MODES = ("crash", "torn crash", "short write", *ERRORS)
 
 
@@ -87,6 +88,8 @@ class FailingDisk:
         """Count an operation; True if it is to fail in a way that the caller has to see to."""
         if not changes and self.mode != "EIO":
             return False  # reading works on a full disk, and a crash before it changes nothing
+        if self.mode in ("ENOSPC", "short write") and name in FREEING:
+            return False
         self.count += 1
         self.log.append(f"{name} {path}")
         due = self.count >= self.at if self.mode in LASTING else self.count == self.at
