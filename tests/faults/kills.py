@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.faults.support.processes import DONE, Child, guarded
+from tests.faults.support.processes import DONE, REFUSED, Child, guarded
 from tests.faults.support.twins import (
     PROFILES,
     Twin,
@@ -59,6 +59,8 @@ def verdict_of(values: dict[str, Any], twin: Twin, work: Path, *, injected: int 
     ended = go_on_to_the_end(values, work / "resumed.output")
     if ended.code is None:
         return Tally.of(Verdict.HANG, f"resume does not end: {ended.tail}", injected)
+    if ended.code == REFUSED:
+        return Tally.of(Verdict.OTHER, f"resume refuses: {ended.tail}", injected)
     if ended.code != DONE:
         return Tally.of(Verdict.FOREIGN, f"resume fails ({ended.code}): {ended.tail}", injected)
     run = run_of(Path(values["output_dir"]))

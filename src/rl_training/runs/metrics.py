@@ -205,7 +205,7 @@ class EpisodesSink(Sink):
         try:
             with np.load(self.path, allow_pickle=False) as saved:
                 return {key: saved[key] for key in ("steps", "returns", "lengths")}
-        except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile):
+        except (ValueError, EOFError, KeyError, zipfile.BadZipFile):
             log.warning("%s is damaged; evaluations before this point are lost", self.path)
             self.path.unlink()
             return {}
