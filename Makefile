@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-.PHONY: install demo test check docs slow parity lowest bench clean
+.PHONY: install demo test check docs slow faults parity lowest bench clean
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -23,6 +23,10 @@ check: $(VENV)/.installed-dev
 
 slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 2 -m slow
+
+# Kills runs, fails disks, damages files, and prints a table; ten to fifteen minutes on two cores.
+faults: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.faults $(FAULTS_ARGS)
 
 # In an environment of its own: the other libraries bring many packages. Without them the tests
 # would only skip.

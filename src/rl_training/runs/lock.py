@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -45,7 +46,8 @@ class RunLock:
 
     def release(self) -> None:
         if self._lock.is_locked:
-            self._holder.unlink(missing_ok=True)
+            with suppress(OSError):  # a disk that fails must not keep the lock
+                self._holder.unlink()
             self._lock.release()
 
     def __enter__(self) -> RunLock:

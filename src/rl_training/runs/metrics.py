@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_training.config import MissingExtraError
-from rl_training.files import open_own, read_regular, write_bytes
+from rl_training.files import SpecialFileError, open_own, read_regular, write_bytes
 from rl_training.runs.layout import EVALUATIONS, METRICS, PROGRESS, TENSORBOARD
 from rl_training.runs.reading import latest_metrics, read_rows
 
@@ -207,10 +207,13 @@ class EpisodesSink(Sink):
 
         try:
             content = read_regular(self.path, limit=MAX_METRICS_BYTES)
-            with np.load(io.BytesIO(content), allow_pickle=False) as saved:
-                return _checked({key: saved[key] for key in ("steps", "returns", "lengths")})
         except FileNotFoundError:
             return {}
+        except SpecialFileError:
+            content = b""
+        try:
+            with np.load(io.BytesIO(content), allow_pickle=False) as saved:
+                return _checked({key: saved[key] for key in ("steps", "returns", "lengths")})
         except Exception as error:  # damaged archives fail in any way
             log.warning(
                 "%s is damaged (%s); evaluations before this point are lost", self.path, error
