@@ -1,7 +1,8 @@
 """Environments by id, with errors that say what to change.
 
 An id is one that gymnasium knows (`Pendulum-v1`), or `module:Name`, where Name is an id that
-importing the module registers, an Env class in it, or a function in it that returns an Env.
+importing the module registers, or an Env class in it. Other callables are refused: an id is text that may
+come from a file, and would otherwise call any function (`os:system`).
 """
 
 from __future__ import annotations
@@ -70,7 +71,12 @@ def find_env(env_id: str) -> EnvSpec | str:
         return name
     if not callable(entry):
         raise EnvError(_not_in_module(module, name))
-    if inspect.isclass(entry) and not issubclass(entry, gym.Env):
+    if not inspect.isclass(entry):
+        raise EnvError(
+            f"{env_id}: {name} is a function; env_id takes a registered id or an Env class, so register "
+            f"it in Python: gymnasium.register(id='MyEnv-v0', entry_point={name})"
+        )
+    if not issubclass(entry, gym.Env):
         raise EnvError(
             f"{env_id} is not an environment: {name} does not inherit from gymnasium.Env"
         )
