@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,6 +31,9 @@ Path(__file__).with_suffix(".imported").touch()
 class Env(ScriptedEnv): pass
 """
 STRANGER = "stranger_env:Env"
+RANDOM: dict[str, Any] = {
+    "algo_kwargs": {"dataset_kind": "random", "dataset_size": 60, "dataset_path": None}
+}
 
 
 class Site:
@@ -61,7 +66,7 @@ def site(
     monkeypatch.chdir(tmp_path)
     config = small_config(
         env_id="Pendulum-v1",
-        algo_kwargs={"dataset_kind": "random", "dataset_size": 60, "dataset_path": None},
+        **RANDOM,
         eval_episodes=0,
     )
     site = Site(tmp_path, train(config).run_dir)
@@ -223,3 +228,82 @@ def test_no_key_of_a_configuration_loads_a_plugin(tmp_path: Path, key: str) -> N
 def test_a_dataset_id_is_a_name_and_not_a_path(kind: str, dataset_id: str) -> None:
     with pytest.raises((ConfigError, DatasetError), match=r"is not a name|no builtin dataset"):
         load_transition_dataset(kind, dataset_id=dataset_id)
+
+
+HOSTILE = ["torch", "numpy", "yaml", "json", "typing", "typer", "rich", "gymnasium", "pydantic", "email", "csv"]  # fmt: skip
+HOSTILE += ["multiprocessing", "pickle", "tempfile", "minari", "gymnasium_robotics", "tensorboard"]
+CONSOLE_SCRIPT = "from rl_training.__main__ import main\nmain()\n"
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    """A directory with modules named as installed ones; each leaves a file behind when it is run."""
+    directory = tmp_path / "hostile"
+    directory.mkdir()
+    for name in HOSTILE:
+        code = "open(__file__ + '.ran', 'w').close()\nraise SystemExit('hostile: ' + __name__)\n"
+        (directory / f"{name}.py").write_text(code)
+    return directory
+
+
+def run(how: str, directory: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line from a directory, as the installed script or by `python -m`."""
+    script = directory.parent / "bin" / "rl-training"
+    script.parent.mkdir(exist_ok=True)
+    script.write_text(CONSOLE_SCRIPT)
+    start = [str(script)] if how == "script" else ["-m", "rl_training"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment["PYTHONPATH"] = str(Path(api.__file__).parents[2])
+    return subprocess.run(
+        [sys.executable, *start, *words],
+        cwd=directory, env=environment, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+def ran(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.glob("*.ran"))
+
+
+@pytest.mark.parametrize("how", ["script", "module"])
+def test_modules_of_the_working_directory_are_not_taken_for_installed_ones(
+    hostile: Path, how: str, small_config: Callable[..., TrainConfig]
+) -> None:
+    run_dir = str(train(small_config(env_id="Pendulum-v1", eval_episodes=0, **RANDOM)).run_dir)
+    for words in (
+        ["--help"],
+        ["list"],
+        ["config", "bc/pendulum"],
+        ["report", run_dir],
+        ["eval", run_dir, "--episodes", "1"],
+    ):
+        done = run(how, hostile, *words)
+        assert done.returncode == 0, done.stderr
+    assert not ran(hostile)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="PYTHONSAFEPATH came with Python 3.11")
+def test_seed_processes_do_not_run_modules_of_the_working_directory(hostile: Path) -> None:
+    words = ["total_timesteps=5", "hidden_sizes=[8]", "eval_episodes=0", "--seeds", "1,2"]
+    done = run("script", hostile, "train", "bc/pendulum", *words, "--jobs", "2", "--quiet")
+    assert done.returncode == 0, done.stderr
+    assert not ran(hostile)
+
+
+def test_own_modules_of_the_working_directory_are_found_last(hostile: Path) -> None:
+    (hostile / "my_env.py").write_text("from tests.support.envs import ScriptedEnv as MyEnv\n")
+    (hostile / "tests").symlink_to(Path(__file__).parent)
+    (hostile / "my_plugin.py").write_text("print('my plugin')\n")
+    words = ["env_id=my_env:MyEnv", "total_timesteps=20", "learning_starts=10", "hidden_sizes=[8]"]
+    words += ["eval_episodes=1", "num_envs=2", "vector_env=async", "--plugin", "my_plugin", "-q"]
+    done = run("script", hostile, "train", "sac/pendulum", *words, "--seeds", "1,2", "--jobs", "2")
+    assert done.returncode == 0, done.stderr
+    assert "my plugin" in done.stdout
+    assert not set(ran(hostile)) & {"torch.py.ran", "numpy.py.ran", "json.py.ran", "typing.py.ran"}
+    (run_dir, _) = (hostile / "runs").iterdir()
+    refused = run("script", hostile, "eval", str(run_dir), "--episodes", "1")
+    assert refused.returncode == 2
+    assert "--trust-env" in refused.stderr
+    for option in (["--trust-env"], ["--env", "my_env:MyEnv"]):
+        assert (
+            run("script", hostile, "eval", str(run_dir), "--episodes", "1", *option).returncode == 0
+        )

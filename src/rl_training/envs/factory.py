@@ -14,6 +14,7 @@ from rl_training.envs.goals import FlatGoals
 from rl_training.envs.lookup import build_env
 from rl_training.envs.rewards import apply_reward_wrappers
 from rl_training.envs.seeded_episodes import SeededEpisodes
+from rl_training.imports import forget_safe_path, starting_processes
 
 
 def make_env(
@@ -79,7 +80,8 @@ def make_vector_env(
         for index in range(num_envs)
     ]
     if asynchronous:
-        return AsyncVectorEnv(makers, copy=copy, autoreset_mode=autoreset_mode)
+        with starting_processes():
+            return AsyncVectorEnv(makers, copy=copy, autoreset_mode=autoreset_mode)
     return SyncVectorEnv(makers, copy=copy, autoreset_mode=autoreset_mode)
 
 
@@ -91,6 +93,7 @@ def _make_member(
     index: int,
     goals: bool,
 ) -> gym.Env[Any, Any]:
+    forget_safe_path()  # in a process of its own
     env = make_env(env_id, env_kwargs, use=use)
     if goals:
         env = FlatGoals(env, achieved=True)

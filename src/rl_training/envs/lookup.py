@@ -21,6 +21,7 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator, parse_env_id
 
 from rl_training.config import EnvError, MissingExtraError, suggest
 from rl_training.envs.goal_envs import register_goal_envs
+from rl_training.imports import search_working_directory
 
 # Named in gymnasium's own messages -> the package as people call it, and the extra that holds it.
 _EXTRAS = {
@@ -98,6 +99,7 @@ def _is_registered(env_id: str) -> bool:
 
 
 def _import(module_name: str, env_id: str) -> ModuleType:
+    search_working_directory()
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
