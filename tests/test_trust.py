@@ -19,6 +19,7 @@ from rl_training.config import ConfigError, DatasetError, EnvError
 from rl_training.data import load_transition_dataset
 from rl_training.envs import make_env, make_vector_env
 from rl_training.experiment import load_config
+from rl_training.runs.git_state import git_state
 from rl_training.runs.layout import create_run_dir
 from rl_training.runtime import TrainConfig, train, trust
 from rl_training.runtime.checkpoints.manifest import sealed
@@ -307,3 +308,62 @@ def test_own_modules_of_the_working_directory_are_found_last(hostile: Path) -> N
         assert (
             run("script", hostile, "eval", str(run_dir), "--episodes", "1", *option).returncode == 0
         )
+
+
+def git(directory: Path, *words: str) -> None:
+    identity = ["-c", "user.name=x", "-c", "user.email=x@y"]
+    subprocess.run(["git", *identity, *words], cwd=directory, check=True, capture_output=True)
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    directory = tmp_path / "repository"
+    directory.mkdir()
+    monkeypatch.chdir(directory)
+    (directory / "code.py").write_text("x = 1\n")
+    git(directory, "init", "-q")
+    git(directory, "add", "code.py")
+    git(directory, "commit", "-q", "-m", "first")
+    git(directory, "remote", "add", "origin", "https://example.org/x.git")
+    return directory
+
+
+def test_metadata_says_the_commit_and_whether_files_have_changed(repository: Path) -> None:
+    state = git_state()
+    assert state is not None
+    assert len(state["commit"]) == 40
+    assert state["dirty"] is False
+    (repository / "code.py").write_text("x = 2\n")
+    assert git_state() == {**state, "dirty": True}
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "core.fsmonitor",
+        "filter.evil.clean",
+        "filter.evil.process",
+        "core.sshCommand",
+        "include.path",
+    ],
+)
+def test_a_strangers_repository_runs_no_program(repository: Path, setting: str) -> None:
+    program, marker = repository.parent / "program.sh", repository.parent / "ran"
+    program.write_text(f"#!/bin/sh\ntouch {marker}\ncat\n")
+    program.chmod(0o755)
+    hooks = repository / ".git" / "hooks"
+    hooks.mkdir(exist_ok=True)
+    shutil.copy(program, hooks / "post-index-change")
+    value = str(program)
+    if setting == "include.path":
+        value = str(repository.parent / "more")
+        Path(value).write_text(f'[filter "evil"]\nclean = {program}\n')
+    (repository / ".git" / "info").mkdir(exist_ok=True)
+    (repository / ".git" / "info" / "attributes").write_text("* filter=evil\n")
+    git(repository, "config", setting, value)
+    (repository / "code.py").write_text("x = 3\n")  # of the same size, so that git has to read it
+    state = git_state()
+    assert state is not None
+    assert len(state["commit"]) == 40
+    assert state["dirty"] is None  # not known
+    assert not marker.exists()
