@@ -107,10 +107,12 @@ def collect_dataset(
     deterministic: bool = True,
     seed: int = 0,
     overwrite: bool = False,
+    trust_env: bool = False,
 ) -> int:
     """Roll out a checkpoint's policy, or a uniformly random one; returns the number of transitions.
 
     `noise` is the standard deviation of Gaussian noise, as a share of half the action range.
+    `trust_env` allows the checkpoint to name an environment `module:Name`.
     """
     _check_target(target, overwrite)
     dataset = collect.collect_dataset(
@@ -120,6 +122,7 @@ def collect_dataset(
         noise=noise,
         deterministic=deterministic,
         seed=seed,
+        trust_env=trust_env,
     )
     return _save(dataset, target)
 

@@ -15,6 +15,7 @@ from rl_training.envs.lookup import build_env
 from rl_training.envs.rewards import apply_reward_wrappers
 from rl_training.envs.seeded_episodes import SeededEpisodes
 from rl_training.envs.worker_envs import WorkerEnvs
+from rl_training.imports import forget_safe_path, starting_processes
 
 
 def make_env(
@@ -82,9 +83,10 @@ def make_vector_env(
         for index in range(num_envs)
     ]
     if asynchronous:
-        return WorkerEnvs(
-            makers, step_timeout=step_timeout, copy=copy, autoreset_mode=autoreset_mode
-        )
+        with starting_processes():
+            return WorkerEnvs(
+                makers, step_timeout=step_timeout, copy=copy, autoreset_mode=autoreset_mode
+            )
     return SyncVectorEnv(makers, copy=copy, autoreset_mode=autoreset_mode)
 
 
@@ -96,6 +98,7 @@ def _make_member(
     index: int,
     goals: bool,
 ) -> gym.Env[Any, Any]:
+    forget_safe_path()  # in a process of its own
     env = make_env(env_id, env_kwargs, use=use)
     if goals:
         env = FlatGoals(env, achieved=True)

@@ -20,7 +20,7 @@ from rl_training.spec import ProblemSpec
 
 _FLATTEN = (
     "wrap the environment in gymnasium.wrappers.FlattenObservation "
-    "(env_id may be 'module:function', a function that returns it wrapped)"
+    "(gymnasium.register takes a function that returns it wrapped)"
 )
 
 

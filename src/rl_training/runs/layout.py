@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -41,7 +42,7 @@ def check_output_dir(output_dir: str | Path) -> None:
 
 def create_run_dir(output_dir: str | Path, algo: str, env_id: str | None, seed: int) -> Path:
     """Create `<output_dir>/<algo>__<env>__seed<k>__<timestamp>`; an existing one gets a number."""
-    environment = (env_id or "logs").replace("/", "-").replace(":", "-")
+    environment = re.sub(r"[^\w.-]", "-", env_id or "logs")  # an id from a file may hold anything
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     base = Path(output_dir).expanduser() / f"{algo}__{environment}__seed{seed}__{stamp}"
     for number in range(1, 1000):

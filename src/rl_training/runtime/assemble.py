@@ -33,6 +33,7 @@ from rl_training.runtime.prepare import (
 )
 from rl_training.runtime.run import Run
 from rl_training.runtime.seeding import stream_seed
+from rl_training.runtime.trust import check_trusted, trust
 from rl_training.spec import ProblemSpec
 
 log = logging.getLogger("rl_training")
@@ -86,8 +87,16 @@ def _saved_normalizer(checkpoint: Checkpoint) -> ObservationNormalizer | None:
 
 
 def checkpoint_config(checkpoint: Checkpoint) -> TrainConfig:
+    """Read the configuration of a checkpoint.
+
+    A checkpoint outside a run directory does not say where to write: a run that goes on from it
+    is created in `runs`, like any other.
+    """
+    values = without_removed_options(checkpoint.manifest["config"])
+    if checkpoint.run_dir is None:
+        values = {key: value for key, value in values.items() if key != "output_dir"}
     try:
-        return TrainConfig(**without_removed_options(checkpoint.manifest["config"]))
+        return TrainConfig(**values)
     except KeyError as error:
         raise CheckpointError(f"{checkpoint.path}: its config lacks {error}") from None
     except ConfigError as error:
@@ -101,6 +110,7 @@ def new_run(
     dataset: TransitionDataset | None = None,
 ) -> Run:
     """Check everything that a run needs and build the run; nothing is written yet."""
+    trust(config.env_id)
     check_output_dir(config.output_dir)
     config = config.with_absolute_paths()
     _refuse_dataset(config, dataset)
@@ -129,6 +139,7 @@ def resumed_run(
     dataset: TransitionDataset | None = None,
 ) -> Run:
     """Build a run in exactly the state of a checkpoint."""
+    check_trusted(config.env_id, checkpoint.path)
     manifest = checkpoint.manifest
     spec = ProblemSpec.from_dict(manifest["spec"])
     _refuse_dataset(config, dataset)

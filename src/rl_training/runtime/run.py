@@ -42,6 +42,7 @@ from rl_training.runtime.prepare import TrainingData
 from rl_training.runtime.run_directory import open_run_directory
 from rl_training.runtime.seeding import episode_seeds
 from rl_training.runtime.trainer import Trainer
+from rl_training.runtime.trust import resume_command
 
 log = logging.getLogger("rl_training")
 
@@ -131,7 +132,7 @@ class Run:
             checkpoints.save(self.state.global_step)
             raise RunError(
                 f"{error}\nthe run up to step {self.state.global_step} is saved; "
-                f"to go on: rl-training resume {run_dir}"
+                f"to go on: {resume_command(run_dir, self.config.env_id)}"
             ) from error.__cause__
         finally:
             callbacks.close()
