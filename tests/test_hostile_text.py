@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,7 @@ def doubled(line: str, first: str) -> str:
     """Lines of which each stands for nine of the one before."""
     letters = "abcdefghij"
     rest = [
-        f"{new}: &{new} " + line.format(",".join([f"*{old}"] * 9))
-        for old, new in zip(letters, letters[1:], strict=False)
+        f"{new}: &{new} " + line.format(",".join([f"*{old}"] * 9)) for old, new in pairwise(letters)
     ]
     return "\n".join([f"a: &a {first}", *rest])
 
@@ -118,7 +118,7 @@ def test_a_bad_override_names_its_key(value: str) -> None:
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "[" + "9" * 5_000 + "]", "[1e400, {}]", "\ud800"])
 def test_observations_in_odd_json_are_refused_in_one_line(text: str) -> None:
-    with pytest.raises(ConfigError, match="--obs .*write a list of numbers") as caught:
+    with pytest.raises(ConfigError, match=r"--obs .*write a list of numbers") as caught:
         parse_observations(text)
     assert len(str(caught.value)) < 200
 

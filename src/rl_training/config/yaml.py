@@ -33,7 +33,7 @@ class _YamlLoader(yaml.SafeLoader):
         self._sizes: dict[yaml.Node, int] = {}  # values below each composed node, and itself
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        mark = self.peek_event().start_mark
+        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
         is_alias = self.check_event(yaml.AliasEvent)
         before = self._values
         self._depth += 1
@@ -96,7 +96,7 @@ _YamlLoader.yaml_implicit_resolvers = {
     for first, resolvers in _YamlLoader.yaml_implicit_resolvers.items()
 }
 for _name in ("timestamp", "binary", "set", "omap", "pairs"):  # not plain data
-    _YamlLoader.add_constructor(f"{_TAG}{_name}", _YamlLoader.construct_undefined)
+    _YamlLoader.add_constructor(f"{_TAG}{_name}", _YamlLoader.construct_undefined)  # type: ignore[type-var]
 
 
 def parse_yaml(text: str, source: str = "YAML") -> Any:
