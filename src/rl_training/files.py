@@ -66,6 +66,19 @@ def read_regular(path: Path, *, limit: int = MAX_TEXT_BYTES, follow_links: bool 
         return file.read(size)
 
 
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON; whatever is wrong with the text is a `ValueError`, also nesting without end."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def read_json(path: Path, *, limit: int = MAX_TEXT_BYTES) -> Any:
+    """Parse a regular file as JSON; `OSError` if it cannot be read, `ValueError` if it is not JSON."""
+    return parse_json(read_regular(path, limit=limit))
+
+
 def write_bytes(path: Path, content: bytes) -> None:
     """Write to a temporary file, flush it to disk, rename it to `path`."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
