@@ -27,14 +27,15 @@ def say_json(value: Any) -> None:
     say(json.dumps(value, indent=2))
 
 
-def show_notes(quiet: bool = False) -> None:
-    """Let the package's notes and warnings reach stderr as plain lines."""
+def show_notes(quiet: bool = False, debug: bool | None = None) -> None:
+    """Let the package's notes and warnings reach stderr as plain lines; None leaves `debug` as it is."""
     logger = logging.getLogger("rl_training")
+    debug = logger.level == logging.DEBUG if debug is None else debug
     logger.handlers.clear()
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("note: %(message)s"))
     logger.addHandler(handler)
-    logger.setLevel(logging.WARNING if quiet else logging.INFO)
+    logger.setLevel(logging.DEBUG if debug else logging.WARNING if quiet else logging.INFO)
     logger.propagate = False
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
