@@ -84,14 +84,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         # usage errors: later versions of typer have a copy of click's classes, so not by class
         if hasattr(error, "show") and hasattr(error, "exit_code"):
-            error.show()
+            usage = io.StringIO()
+            error.show(file=usage)
+            note(usage.getvalue().rstrip("\n"))
             return int(error.exit_code)
         return signals.exit_code() if signals.came() else _fail(error, RUN_FAILED, debug)
 
 
 def _fail(error: Exception, code: int, debug: bool) -> int:
     if debug:
-        traceback.print_exception(error)
+        note("".join(traceback.format_exception(error)).rstrip("\n"))
         return code
     if isinstance(error, RLTrainingError):
         note(f"error: {error}")
