@@ -11,6 +11,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -101,9 +102,11 @@ def write_json(path: Path, value: Any) -> None:
 @contextmanager
 def written_aside(path: Path) -> Iterator[Path]:
     """Name of a temporary file to write to, renamed to `path` if the block ends without an error."""
+    refuse_irregular(path)
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(path)
         yield aside
         aside.replace(path)
     except (OSError, RuntimeError) as error:  # torch reports a full disk as the latter
@@ -113,6 +116,40 @@ def written_aside(path: Path) -> Iterator[Path]:
         # a read-only directory refuses this too, and the reason above is the better error
         with suppress(OSError):
             aside.unlink(missing_ok=True)
+
+
+def refuse_irregular(path: Path) -> None:
+    """Refuse to write to what is there but is not a file: a directory, FIFO, device or dangling link."""
+    if os.path.lexists(path) and not path.is_file():
+        raise OutputError(f"cannot write {path}: it is not a regular file")
+
+
+def remove_leftovers(path: Path) -> None:
+    """Remove the temporary files for `path` of processes that were killed while they wrote.
+
+    One whose process lives is left alone.
+    """
+    pattern = re.compile(rf"\.{re.escape(path.name)}\.([0-9]{{1,9}})\.tmp")
+    with suppress(OSError), os.scandir(path.parent) as entries:
+        for entry in entries:
+            match = pattern.fullmatch(entry.name)
+            if match and not _is_alive(int(match[1])):
+                with suppress(OSError):
+                    Path(entry.path).unlink()
+
+
+def _is_alive(process_id: int) -> bool:
+    if os.name == "nt":  # where signal 0 would end the process
+        return True
+    if process_id == os.getpid():
+        return False  # a leftover of an earlier process of this number: this one has not begun
+    try:
+        os.kill(process_id, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # somebody else's
+        return True
+    return True
 
 
 def sync_directory(path: Path) -> None:

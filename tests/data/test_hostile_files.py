@@ -1,6 +1,7 @@
 """Data files that are damaged or made to harm: our own error, soon, and nothing else is read."""
 
 import io
+import os
 import struct
 import subprocess
 import sys
@@ -11,7 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from rl_training.config import DatasetError
+from rl_training.api import convert_dataset
+from rl_training.config import DatasetError, OutputError
 from rl_training.data import TransitionDataset, load_transition_dataset
 from rl_training.data.hdf5 import reader
 
@@ -181,6 +183,16 @@ def test_nested_lists_in_a_pt_are_not_written_out(tmp_path, fields):
         load(tmp_path / "a.pt")
 
 
+def test_a_pt_whose_zip_directory_is_odd_is_named(tmp_path, fields):
+    path = tmp_path / "a.pt"
+    TransitionDataset(**fields).save(path)
+    content = path.read_bytes()
+    locator = content.index(b"PK\x06\x07")  # of the zip64 directory: its number of disks
+    path.write_bytes(content[: locator + 16] + b"\x07" + content[locator + 17 :])
+    with pytest.raises(DatasetError, match=r"a\.pt is not a \.pt file, or is cut off"):
+        load(path)
+
+
 # --- .npz
 
 
@@ -285,7 +297,7 @@ def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path, fields):
     entry = content.index(b"PK\x01\x02")
     claimed = struct.pack("<I", 2**31)  # a stream of 100 MB that is said to unpack to 2 GB
     (tmp_path / "a.npz").write_bytes(content[: entry + 24] + claimed + content[entry + 28 :])
-    with pytest.raises(DatasetError, match="claims to hold 2.1 GB"):
+    with pytest.raises(DatasetError, match=r"claims to hold 2\.1 GB"):
         load(tmp_path / "a.npz")
 
 
@@ -293,3 +305,70 @@ def test_wide_arrays_in_fortran_order_load_in_one_pass(tmp_path, episodes):
     fields = episodes([30], obs_dim=400)
     np.savez_compressed(tmp_path / "a.npz", **{k: np.asfortranarray(v) for k, v in fields.items()})
     assert load(tmp_path / "a.npz").sha256 == TransitionDataset(**fields).sha256
+
+
+# --- paths
+
+
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, os.mkdir, lambda p: p.symlink_to("/dev/null"), lambda p: p.symlink_to("no")]
+)
+def test_only_regular_files_are_replaced_by_a_conversion(tmp_path, fields, make):
+    np.savez(tmp_path / "a.npz", **fields)
+    make(tmp_path / "b.npz")
+    with pytest.raises(OutputError, match=r"cannot write .*b\.npz: it is not a regular file"):
+        convert_dataset(str(tmp_path / "a.npz"), tmp_path / "b.npz", overwrite=True)
+    assert os.path.lexists(tmp_path / "b.npz")
+
+
+def dead_process():
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_leftovers_of_killed_processes_are_removed_and_those_of_living_ones_are_not(
+    tmp_path, fields
+):
+    dead, living = (tmp_path / f".a.npz.{pid}.tmp" for pid in (dead_process(), os.getppid()))
+    other = tmp_path / f".b.npz.{dead_process()}.tmp"
+    for path in (dead, living, other):
+        path.write_bytes(b"half a file")
+    TransitionDataset(**fields).save(tmp_path / "a.npz")
+    assert [path.exists() for path in (dead, living, other)] == [False, True, True]
+
+
+def test_leftovers_in_the_cache_are_removed(tmp_path, fields, private_cache):
+    np.savez(tmp_path / "a.npz", **fields)
+    load(tmp_path / "a.npz", in_memory=False)
+    packed = next((private_cache / "packed").glob("*.bin"))
+    leftover = packed.with_name(f".{packed.name}.{dead_process()}.tmp")
+    leftover.write_bytes(b"half a file")
+    os.utime(tmp_path / "a.npz", (1, 1))  # so that it is packed again
+    load(tmp_path / "a.npz", in_memory=False)
+    assert not leftover.exists()
+
+
+@pytest.mark.parametrize("ending", [".bin", ".json"])
+def test_a_fifo_in_the_cache_is_replaced_and_not_read(tmp_path, fields, private_cache, ending):
+    np.savez(tmp_path / "a.npz", **fields)
+    load(tmp_path / "a.npz", in_memory=False)
+    path = next((private_cache / "packed").glob(f"*{ending}"))
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.warns(UserWarning, match="not a regular file"):
+        dataset = load(tmp_path / "a.npz", in_memory=False)
+    assert dataset.sha256 == TransitionDataset(**fields).sha256
+
+
+def test_data_larger_than_the_memory_names_the_option(tmp_path, fields, monkeypatch):
+    np.savez(tmp_path / "a.npz", **fields)
+    monkeypatch.setattr(os, "sysconf", lambda name: 10)
+    with pytest.raises(DatasetError, match=r"a\.npz does not fit .*dataset_in_memory: false"):
+        load(tmp_path / "a.npz")
+
+
+def test_a_remark_of_absurd_size_is_refused(tmp_path, fields):
+    np.savez(tmp_path / "a.npz", **{**fields, "actions": np.arange(60) % 3}, num_actions=2**60)
+    with pytest.raises(DatasetError, match="too many choices"):
+        load(tmp_path / "a.npz")

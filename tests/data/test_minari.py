@@ -1,5 +1,9 @@
 """Real Minari datasets, made here and read from Minari's own directory."""
 
+import json
+from pathlib import Path
+
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -173,3 +177,89 @@ def test_a_download_is_asked_of_minari_and_its_failure_is_named(monkeypatch):
     with pytest.raises(DatasetError, match="cannot download Minari dataset 'a/b-v0': no network"):
         load_transition_dataset("minari", dataset_id="a/b-v0", download=True)
     assert asked == ["a/b-v0"]
+
+
+def metadata_of(tmp_path):
+    return tmp_path / "minari" / "test" / "walk-v0" / "data" / "metadata.json"
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:minari")
+def test_no_environment_is_made_that_the_metadata_name(tmp_path, stored, monkeypatch):
+    code = "import pathlib\npathlib.Path('ran').touch()\n"
+    (tmp_path / "payload.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    spec = {"id": "Evil-v0", "entry_point": "payload:Env", "additional_wrappers": [], "kwargs": {}}
+    metadata = json.loads(metadata_of(tmp_path).read_text())
+    del metadata["observation_space"]
+    metadata_of(tmp_path).write_text(json.dumps({**metadata, "env_spec": json.dumps(spec)}))
+    with pytest.raises(DatasetError, match=r"observation_space .* is missing; .* would run code"):
+        load_transition_dataset("minari", dataset_id="test/walk-v0")
+    assert not Path("ran").exists()
+
+
+class DamagedStorage(OtherStorage):
+    def get_episode_metadata(self, numbers):
+        return [{} for _ in numbers]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:minari")
+def test_damage_in_other_storage_formats_is_named(tmp_path, stored):
+    with (
+        pytest.raises(DatasetError, match="'test/walk-v0' is damaged: KeyError"),
+        open_episodes(DamagedStorage(stored, tmp_path)),
+    ):
+        pass
+
+
+BOX = {"type": "Box", "dtype": "float32", "shape": [10**12], "low": 0, "high": 1}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:minari")
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"observation_space": json.dumps(BOX)}, {"observation_space": "[" * 100_000},
+        {"action_space": '{"type": "Nonsense"}'}, {"action_space": "{}"}, {"env_spec": "[]"},
+        {"total_episodes": 10**12}, {"total_episodes": -1}, {"total_episodes": 4},
+        {"total_steps": "many"}, {"data_format": "pickle"}, {"minari_version": None},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_odd_metadata_are_named(tmp_path, stored, change):
+    metadata = json.loads(metadata_of(tmp_path).read_text())
+    metadata_of(tmp_path).write_text(json.dumps({**metadata, **change}))
+    with pytest.raises(DatasetError, match=r"Minari dataset 'test/walk-v0'"):
+        load_transition_dataset("minari", dataset_id="test/walk-v0")
+
+
+def external_link(episode, name):
+    episode[name] = h5py.ExternalLink("/tmp/other.hdf5", "/obs")
+
+
+def external_storage(episode, name):
+    episode.create_dataset(name, (3,), "f8", external=[("/etc/passwd", 0, 24)])
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:minari")
+@pytest.mark.parametrize("point", [external_link, external_storage])
+def test_episodes_that_point_to_other_files_are_refused(tmp_path, stored, point):
+    with h5py.File(metadata_of(tmp_path).with_name("main_data.hdf5"), "a") as file:
+        del file["episode_1/rewards"]
+        point(file["episode_1"], "rewards")
+    with pytest.raises(DatasetError, match=r"'episode_1/rewards' is (a link|kept in other files)"):
+        load_transition_dataset("minari", dataset_id="test/walk-v0")
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:minari")
+def test_episodes_with_fields_of_unequal_length_are_named(tmp_path, stored):
+    with h5py.File(metadata_of(tmp_path).with_name("main_data.hdf5"), "a") as file:
+        file["episode_1/actions"].resize((2, 2))
+    with pytest.raises(DatasetError, match="'actions' of episode 1 does not fit"):
+        load_transition_dataset("minari", dataset_id="test/walk-v0")
+
+
+@pytest.mark.parametrize("dataset_id", ["../../etc", "/etc", "a\0b"])
+def test_an_id_is_not_a_path(dataset_id):
+    with pytest.raises(DatasetError, match="not a path"):
+        load_transition_dataset("minari", dataset_id=dataset_id)

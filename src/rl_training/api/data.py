@@ -21,7 +21,7 @@ from rl_training.data.locations import (
 )
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.envs.spaces import infer_env_spaces
-from rl_training.files import parse_json, written_aside
+from rl_training.files import parse_json, refuse_irregular, written_aside
 from rl_training.runs.layout import check_output_dir
 from rl_training.runtime import collect
 from rl_training.spec import flat_goals
@@ -157,6 +157,7 @@ def _check_target(path: Path, overwrite: bool) -> None:
     endings = file_endings(writable=True)
     if path.suffix.lower() not in endings:
         raise DatasetError(f"{path}: write to a file that ends in {', '.join(endings)}")
+    refuse_irregular(path)
     if path.exists() and not overwrite:
         raise DatasetError(f"{path} exists; pass --overwrite to replace it")
     check_output_dir(path.parent)

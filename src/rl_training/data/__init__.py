@@ -18,6 +18,7 @@ Folders, from high to low; each imports only those below it:
 - `transitions`  batches, views of packed rows, episodes, returns, normalisation
 - `formats`      one file per dataset format, and their registry
 - `builtin`      datasets that the package makes itself
+- `hdf5`         HDF5 files, read in a process of their own
 - `packing`      from named arrays to one matrix of rows, in memory or in the cache
 
 Names are imported when first used, so that the registry of formats costs no torch import.

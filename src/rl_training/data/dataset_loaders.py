@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import stat
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +57,18 @@ def load_transition_dataset(
     return dataset.with_next_actions() if dataset_format.derives_next_actions else dataset
 
 
-def open_source(kind: str, options: dict[str, Any]) -> AbstractContextManager[FieldSource]:
+@contextmanager
+def open_source(kind: str, options: dict[str, Any]) -> Iterator[FieldSource]:
     """Open the arrays of a dataset, before they are packed."""
     if "dataset_path" in options:
         options = {**options, "dataset_path": require_file(options["dataset_path"])}
-    return get_format(kind).open(**options)
+    with get_format(kind).open(**options) as source:
+        try:
+            yield source
+        except MemoryError:
+            raise DatasetError(
+                f"{source.label} does not fit into the memory; set dataset_in_memory: false"
+            ) from None
 
 
 def _only_file(dataset_path: str | Path, **_: Any) -> list[Path]:

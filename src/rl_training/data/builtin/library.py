@@ -21,7 +21,7 @@ from rl_training.config import DatasetError, suggest
 from rl_training.data.builtin.rows import Rows
 from rl_training.data.builtin.scripted_policies import cart_pole, mountain_car, pendulum
 from rl_training.data.packing.cache import cache_dir
-from rl_training.files import sha256_of
+from rl_training.files import read_json, read_regular, sha256_of
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ def cache_path(dataset_id: str) -> Path:
 def _read_cache(dataset_id: str) -> Rows | None:
     path = cache_path(dataset_id)
     try:
-        content = path.read_bytes()
-        expected = json.loads(path.with_suffix(".json").read_text())["sha256"]
+        content = read_regular(path)
+        expected = read_json(path.with_suffix(".json"))["sha256"]
     except OSError:  # not built yet, or being written by another process right now
         return None
     except (ValueError, KeyError, TypeError):

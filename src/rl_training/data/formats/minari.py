@@ -13,9 +13,11 @@ import numpy as np
 
 from rl_training.config import DatasetError, MissingExtraError, suggest
 from rl_training.data.formats import DatasetFormat, register_format
+from rl_training.data.hdf5.minari_files import Hdf5Episode, check_metadata, episode_lengths
+from rl_training.data.hdf5.reader import open_hdf5_reader
 from rl_training.data.packing.source import Array, FieldInfo
 
-Episode = Mapping[str, Any]  # arrays by field
+Episode = Mapping[str, Any] | Hdf5Episode  # arrays by field
 # Minari joins an id to its directory; one from a file must not lead out of it
 _ID = re.compile(r"[\w.-]+(/[\w.-]+)*")
 
@@ -49,12 +51,22 @@ def find_minari(dataset_id: str, download: bool) -> Any:
 
 def _open_local(minari: Any, dataset_id: str) -> Any:
     """Open it by name, or return None: Minari's list fails if another dataset is badly named."""
+    from minari.storage.datasets_root_dir import get_dataset_path
+
+    label = f"cannot open Minari dataset {dataset_id!r}"
+    if Path(dataset_id).is_absolute() or ".." in Path(dataset_id).parts or "\0" in dataset_id:
+        raise DatasetError(f"{label}: an id is a name such as D4RL/door/human-v2, not a path")
+    directory = Path(get_dataset_path(dataset_id)) / "data"
+    if not directory.is_dir():
+        return None
+    check_metadata(directory, label)
     try:
         return minari.load_dataset(dataset_id)
     except FileNotFoundError:
         return None
-    except (ValueError, OSError, KeyError, ImportError) as error:
-        raise DatasetError(f"cannot open Minari dataset {dataset_id!r}: {error}") from None
+    except Exception as error:  # on metadata that is not its own, Minari fails in any way
+        reason = (str(error) or type(error).__name__).splitlines()[0][:200]
+        raise DatasetError(f"{label}: {reason}") from None
 
 
 def _hint(minari: Any, dataset_id: str) -> str:
@@ -80,42 +92,49 @@ def open_minari(
 
 @contextmanager
 def open_episodes(dataset: Any) -> Iterator[MinariSource]:
-    """Open all episodes; HDF5 storage is read directly, to leave its infos alone."""
+    """Open all episodes; HDF5 storage is read by us, without its infos."""
     label = f"Minari dataset {dataset.id!r}"
     _require_flat(dataset.observation_space, "observations", label)
     _require_flat(dataset.action_space, "actions", label)
+    numbers = [int(number) for number in dataset.episode_indices]
     main_file = Path(dataset.storage.data_path) / "main_data.hdf5"
-    if not main_file.exists():
+    if main_file.exists():
+        with open_hdf5_reader(main_file, label, depth=1) as reader:
+            lengths = episode_lengths(reader, numbers)
+            yield MinariSource(dataset, label, lengths, lambda number: Hdf5Episode(reader, number))
+        return
 
-        @lru_cache(maxsize=64)
-        def episode(number: int) -> Episode:
+    @lru_cache(maxsize=64)
+    def episode(number: int) -> Episode:
+        with _damage_named(label):
             return next(iter(dataset.storage.get_episodes([number])))
 
-        yield MinariSource(dataset, label, episode)
-        return
-    import h5py
+    with _damage_named(label):
+        metadata = dataset.storage.get_episode_metadata(numbers)
+        lengths = [int(entry["total_steps"]) for entry in metadata]
+    yield MinariSource(dataset, label, lengths, episode)
 
+
+@contextmanager
+def _damage_named(label: str) -> Iterator[None]:
     try:
-        file = h5py.File(main_file, "r")
-    except OSError:
-        raise DatasetError(
-            f"{label}: {main_file.name} is not an HDF5 file, or is cut off"
-        ) from None
-    with file:
-        yield MinariSource(dataset, label, lambda number: file[f"episode_{number}"])
+        yield
+    except Exception as error:  # Minari and pyarrow fail in any way on files that are not theirs
+        reason = repr(error).splitlines()[0][:200]
+        raise DatasetError(f"{label} is damaged: {reason}") from None
 
 
 class MinariSource:
     """Episodes end to end; an episode of T steps has T + 1 observations."""
 
-    def __init__(self, dataset: Any, label: str, episode: Callable[[int], Episode]) -> None:
+    def __init__(
+        self, dataset: Any, label: str, lengths: list[int], episode: Callable[[int], Episode]
+    ) -> None:
         from gymnasium import spaces
 
         self.label = label
         self._episode = episode
         self._numbers = [int(number) for number in dataset.episode_indices]
-        metadata = dataset.storage.get_episode_metadata(self._numbers)
-        lengths = [int(entry["total_steps"]) for entry in metadata]
         self._bounds = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
         total = int(self._bounds[-1])
         if total == 0:

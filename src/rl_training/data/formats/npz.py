@@ -32,6 +32,9 @@ class NpzSource:
         for entry in archive.infolist():
             name = entry.filename.removesuffix(".npy")
             if name == entry.filename:
+                archive.open(
+                    entry
+                ).close()  # fails if only the directory calls it so: a damaged name
                 continue
             member = _Member(archive, entry)
             if is_remark(name, *member.info):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,7 +29,8 @@ def open_pt(dataset_path: Path) -> Iterator[ArraySource]:
 
     path = dataset_path
     # Files of torch < 1.6 are no zip archives and cannot be mapped.
-    mapped = zipfile.is_zipfile(path)
+    with path.open("rb") as file:
+        mapped = file.read(4) == b"PK\x03\x04"  # torch tells them apart in the same way
     if mapped:
         with open_archive(path, ".pt") as archive:
             verify_members(archive, path.name, _ADVICE)

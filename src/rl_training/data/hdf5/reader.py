@@ -20,8 +20,8 @@ from typing import IO, Any
 import numpy as np
 
 from rl_training.config import DatasetError
-from rl_training.data.packing.source import PIECE_BYTES, Array, FieldInfo
 from rl_training.data.packing.sizes import check_unpacked_size
+from rl_training.data.packing.source import PIECE_BYTES, Array, FieldInfo
 from rl_training.files import open_regular
 
 WORK_SECONDS = 60  # of processor time per answer; sensible files need a fraction of one
@@ -74,7 +74,7 @@ class Hdf5Reader:
         return values
 
     def _fill(self, piece: Array, name: str, first: int, row_bytes: int) -> None:
-        content = memoryview(piece.reshape(-1).view(np.uint8)).cast("B")
+        content: Any = memoryview(piece.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
         offset = self._offsets[name]
         if offset is not None:
             self._file.seek(offset + first * row_bytes)

@@ -25,7 +25,7 @@ MAX_ARRAYS = 200_000
 REMARKS = ("boundaries", "num_actions")
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """Something that is not read, with the reason."""
 
 
@@ -48,7 +48,7 @@ def main() -> None:
         collect(file, "", int(depth), arrays, others)
         listing = {name: describe(name, array) for name, array in arrays.items()}
         answer(out, {"arrays": listing, "others": others[:20], "remarks": read_remarks(file)})
-    except Refused as error:
+    except RefusedError as error:
         answer(out, {"error": str(error)})
         return
     except Exception as error:
@@ -90,9 +90,9 @@ def collect(group: Any, prefix: str, depth: int, arrays: dict[str, Any], others:
     for name in group:
         full = prefix + name
         if len(arrays) + len(others) >= MAX_ARRAYS:
-            raise Refused(f"has more than {MAX_ARRAYS} entries")
+            raise RefusedError(f"has more than {MAX_ARRAYS} entries")
         if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-            raise Refused(
+            raise RefusedError(
                 f"{full[:80]!r} is a link, which is not followed; copy the data into the file"
             )
         if name in ("infos", "metadata"):
@@ -114,7 +114,7 @@ def describe(name: str, array: Any) -> dict[str, Any]:
     creation = array.id.get_create_plist()
     layout = creation.get_layout()
     if creation.get_external_count() or layout == h5py.h5d.VIRTUAL:
-        raise Refused(
+        raise RefusedError(
             f"{name[:80]!r} is kept in other files, which are not read; copy the data into the file"
         )
     dtype = array.dtype

@@ -50,7 +50,7 @@ def open_archive(path: Path, kind: str) -> Iterator[zipfile.ZipFile]:
     with file:
         limited = _DirectoryLimit(file)
         try:
-            archive = zipfile.ZipFile(limited)  # type: ignore[arg-type]
+            archive = zipfile.ZipFile(limited)
         except DAMAGE as error:
             reason = "" if "not a zip file" in str(error) else f" ({error})"
             raise DatasetError(f"{label} is not a {kind} file, or is cut off{reason}") from None

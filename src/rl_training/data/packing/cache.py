@@ -24,6 +24,7 @@ from rl_training.config import OutputError
 from rl_training.data.packing.layout import RowLayout
 from rl_training.data.packing.pack import PackedRows, pack
 from rl_training.data.packing.source import FieldSource
+from rl_training.files import open_regular, read_json, remove_leftovers
 
 SCHEMA = 1
 
@@ -103,6 +104,7 @@ def _build(path: Path, stamp: list[list[Any]], source: FieldSource) -> None:
             _reserve(file, rows * width * 4)
             return torch.from_numpy(np.memmap(file, np.float32, "r+", shape=(rows, width)))
 
+    remove_leftovers(path)
     try:
         packed = pack(source, allocate)
         with _writing(path.parent):
@@ -142,7 +144,7 @@ def _describe(packed: PackedRows, stamp: list[list[Any]], checksum: str) -> dict
 def _open(path: Path, stamp: list[list[Any]]) -> PackedRows | None:
     """Map the cached rows of these files; None when they have to be packed (again)."""
     try:
-        sidecar = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+        sidecar = read_json(path.with_suffix(".json"))
         if sidecar["schema"] != SCHEMA or sidecar["files"] != stamp:
             return None
         if _checksum(path) != sidecar["sha256"]:
@@ -150,7 +152,7 @@ def _open(path: Path, stamp: list[list[Any]]) -> PackedRows | None:
         return _map(path, sidecar)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
         problem = "cannot be read" if isinstance(error, OSError) else "is damaged"
         warnings.warn(f"cached dataset {path} {problem} ({error}); building it again", stacklevel=2)
         return None
@@ -194,7 +196,7 @@ def _map_rows(path: Path, shape: tuple[int, int]) -> Tensor:
 
 def _checksum(path: Path) -> str:
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while piece := file.read(1 << 18):
             digest.update(piece)
     return digest.hexdigest()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -20,6 +21,7 @@ from rl_training.data.packing.source import Array, FieldSource, piece_rows
 
 Boundaries = Literal["given", "derived", "unknown"]
 Matrix = npt.NDArray[np.float32]
+MAX_CHOICES = 1 << 24  # float32 rows count exactly up to here
 Allocate = Callable[[int, int], Tensor]  # rows, width -> a tensor to fill
 
 
@@ -38,6 +40,11 @@ class PackedRows:
 
 
 def in_memory(rows: int, width: int) -> Tensor:
+    """Allocate memory; `MemoryError` if the machine has less, which the system itself notices too late."""
+    if hasattr(os, "sysconf"):
+        physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if 0 < physical < rows * width * 4:
+            raise MemoryError
     return torch.empty(rows, width)
 
 
@@ -62,6 +69,8 @@ def pack(source: FieldSource, allocate: Allocate = in_memory) -> PackedRows:
     num_actions, stated = packer.num_actions, source.remarks.get("num_actions")
     if num_actions is not None and isinstance(stated, int):
         num_actions = max(num_actions, stated)  # a choice that no row takes is still a choice
+        if num_actions > MAX_CHOICES:
+            raise DatasetError(f"{source.label}: 'num_actions' is {num_actions}: too many choices")
     notes = (*plan.notes, note) if note else plan.notes
     return PackedRows(rows, plan.layout, boundaries, ends, num_actions, notes, source.label)
 
@@ -170,7 +179,7 @@ class _Packer:
                     "discrete actions and count from 0 (store continuous actions as floats)"
                 )
             self.num_actions = max(self.num_actions, int(actions.max()) + 1)
-            if self.num_actions > 1 << 24:  # float32 rows count exactly up to here
+            if self.num_actions > MAX_CHOICES:
                 raise self._error(f"'actions' goes up to {self.num_actions - 1}: too many choices")
         return actions
 
