@@ -176,7 +176,6 @@ def test_a_failing_process_is_reported_and_not_waited_for(
         ({"algo_kwargs": {"priority_exponent": 0.5}}, "no effect without prioritized"),
         ({"algo_kwargs": {"max_epochs": 3}}, "counts passes over a dataset"),
         ({"algo_kwargs": {"dataset_kind": "random"}}, "but sac collects its own data"),
-        ({"algo_kwargs": {"vector_env": "async"}}, "set num_envs, too"),
         ({"algo_kwargs": {"buffer_size": 100}}, "another name of buffer_capacity"),
         ({"algo_kwargs": {"learnin_starts": 1}}, "did you mean 'learning_starts'"),
         ({"algo_kwargs": {"n_step": 0}}, "n_step: must be >= 1"),

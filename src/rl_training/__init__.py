@@ -15,10 +15,26 @@ Each room imports only from those below it:
 - `runs`        run directories: writing and reading
 - `spec`        sizes and bounds of observations and actions
 - `files`       atomic writes
+- `imports`     modules of the user, which are found last
 - `config`      errors, options, YAML
 """
 
 from __future__ import annotations
+
+import sys
+
+# `python -m rl_training` searches the working directory first, and the next import would run a stranger's
+# `typing.py` there. If this package itself was found there, it is too late to distrust the directory.
+if (
+    sys.argv[:1] == ["-m"]
+    and not getattr(sys.flags, "safe_path", False)  # from Python 3.11 on
+    and any(
+        option[:1] == "-" and option[-1:] == "m" and name.split(".")[0] == "rl_training"
+        for option, name in zip(sys.orig_argv, sys.orig_argv[1:], strict=False)
+    )
+    and __path__[0].removesuffix("rl_training").rstrip("/\\") != sys.path[0]
+):
+    del sys.path[0]
 
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version

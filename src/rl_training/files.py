@@ -22,25 +22,39 @@ from rl_training.config import OutputError
 MAX_TEXT_BYTES = 64 * 2**20  # of a configuration, a manifest or a file of metrics
 
 
+class SpecialFileError(OSError):
+    """A link, FIFO, device or directory where a regular file is expected."""
+
+
 def open_regular(path: Path, *, follow_links: bool = False) -> BinaryIO:
     """Open a regular file for reading; a link, FIFO, device or directory is an `OSError`.
 
     A path that the user typed may be a link (`follow_links`). Inside a run directory there is no reason for
     one, so it is refused there.
     """
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    return os.fdopen(_descriptor(path, os.O_RDONLY, follow_links), "rb")
+
+
+def open_own(path: Path) -> BinaryIO:
+    """Open a file of a run to append to or to cut back; made if it is missing, never a link."""
+    return os.fdopen(_descriptor(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, False), "rb+")
+
+
+def _descriptor(path: Path, flags: int, follow_links: bool) -> int:
+    flags |= getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     if not follow_links:
         flags |= getattr(os, "O_NOFOLLOW", 0)
     try:
-        descriptor = os.open(path, flags)
+        descriptor = os.open(path, flags, 0o666)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise OSError(error.errno, "it is a link, which is not followed", str(path)) from None
+            reason = "it is a link, which is not followed"
+            raise SpecialFileError(error.errno, reason, str(path)) from None
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-    return os.fdopen(descriptor, "rb")
+        raise SpecialFileError(errno.EINVAL, "it is not a regular file", str(path))
+    return descriptor
 
 
 def read_regular(path: Path, *, limit: int = MAX_TEXT_BYTES, follow_links: bool = False) -> bytes:
@@ -52,11 +66,25 @@ def read_regular(path: Path, *, limit: int = MAX_TEXT_BYTES, follow_links: bool 
         return file.read(size)
 
 
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON; whatever is wrong with the text is a `ValueError`, also nesting without end."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def read_json(path: Path, *, limit: int = MAX_TEXT_BYTES) -> Any:
+    """Parse a regular file as JSON; `OSError` if it cannot be read, `ValueError` if it is not JSON."""
+    return parse_json(read_regular(path, limit=limit))
+
+
 def write_bytes(path: Path, content: bytes) -> None:
     """Write to a temporary file, flush it to disk, rename it to `path`."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with aside.open("wb") as file:
+        aside.unlink(missing_ok=True)
+        with aside.open("xb") as file:  # never through a link that lies there
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

@@ -38,6 +38,7 @@ class NotAnEnv:
 
 constant = 3
 gym.register("Line-v0", entry_point="line_envs:Line", max_episode_steps=5)
+gym.register("Wrapped-v0", entry_point=wrapped)
 """
 
 
@@ -49,6 +50,7 @@ def line_envs(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     yield
     gym.registry.pop("Line-v0", None)
+    gym.registry.pop("Wrapped-v0", None)
     sys.modules.pop("line_envs", None)
 
 
@@ -146,8 +148,8 @@ def test_module_path_makes_an_id_that_the_module_registers(line_envs):
     assert episode_length(make_env("line_envs:Line-v0")) == 5
 
 
-def test_module_path_calls_a_function_that_returns_an_env(line_envs):
-    env = make_env("line_envs:wrapped", {"gain": 2.0, "wrappers": {"reward": {"scale": 3.0}}})
+def test_module_path_makes_a_factory_that_the_module_registers(line_envs):
+    env = make_env("line_envs:Wrapped-v0", {"gain": 2.0, "wrappers": {"reward": {"scale": 3.0}}})
     assert episode_length(env) == 4
     assert env.step(0)[1] == 6.0
 
@@ -159,6 +161,7 @@ def test_module_path_calls_a_function_that_returns_an_env(line_envs):
         ("line_envs:Xyz", r"module 'line_envs' has and registers no environment 'Xyz' \(it has: Line\)"),
         ("line_envs:constant", "no environment 'constant'"),
         ("line_envs:NotAnEnv", "line_envs:NotAnEnv is not an environment: NotAnEnv does not inherit from gymnasium.Env"),
+        ("line_envs:wrapped", "line_envs:wrapped: wrapped is a function; env_id takes a registered id or an Env class"),
         ("line_envs:Line-v3", "no environment 'Line-v3'"),
         ("broken_envs:Line", "importing 'broken_envs' failed: ZeroDivisionError: division by zero"),
         ("hungry_envs:Line", "module 'hungry_envs' needs 'no_such_package', which is not installed"),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+import time
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -72,3 +75,51 @@ class RestlessEnv(ScriptedEnv):
         super().reset(seed=seed)
         self.identity = int(np.random.default_rng().integers(1_000_000))
         return self._obs(), {}
+
+
+class TroubledEnv(ScriptedEnv):
+    """Does what the file `trouble` says ("how after"), until the file is gone.
+
+    Steps are counted over all episodes of this object.
+    """
+
+    def __init__(self, trouble: str) -> None:
+        self.trouble, self.steps = Path(trouble), 0
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        obs, reward, terminated, truncated, info = super().step(action)
+        how, after = self._trouble()
+        if self.steps == after:
+            if how == "raise":
+                raise RuntimeError("the motor is stuck")
+            if how == "unpicklable":
+                raise RuntimeError("stuck", lambda: None)
+            if how == "exit":
+                sys.exit(3)
+            if how == "hang":
+                time.sleep(1_000)
+            if how == "nan observation":
+                obs = obs * np.nan
+            if how == "ctrl-c":
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(1_000)
+        return obs, reward, terminated, truncated, info
+
+    def close(self) -> None:
+        if self.steps and self._trouble()[0] == "close":
+            raise RuntimeError("the door is stuck")
+
+    def _trouble(self) -> tuple[str, int]:
+        if not self.trouble.exists():
+            return "", -1
+        how, _, after = self.trouble.read_text().rpartition(" ")
+        return how, int(after)
+
+
+class EndlessEnv(ScriptedEnv):
+    """One episode that never ends."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, reward, *_ = super().step(action)
+        return obs, reward, False, False, {}

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from rl_training.config import ConfigError, Problem, suggest
+from rl_training.imports import search_working_directory
 
 if TYPE_CHECKING:
     from rl_training.algorithms.base import Algorithm, AlgorithmConfig
@@ -101,6 +102,7 @@ def discover() -> None:
 
 def load_plugin(plugin: str) -> None:
     """Import a plugin: a Python file, or the name of an importable module."""
+    search_working_directory()
     path = Path(plugin)
     if path.suffix != ".py":
         try:

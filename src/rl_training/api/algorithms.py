@@ -15,10 +15,12 @@ from rl_training.experiment.configs import load_config
 from rl_training.runtime.assemble import load_policy, new_run, open_checkpoint
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoints.format import copy_checkpoint
-from rl_training.runtime.commands import evaluate_policy, open_online, open_run
+from rl_training.runtime.commands import open_online, open_run
 from rl_training.runtime.config.train_config import TrainConfig
 from rl_training.runtime.policy import Policy
+from rl_training.runtime.scoring import evaluate_policy
 from rl_training.runtime.trainer import TrainResult
+from rl_training.runtime.trust import trust
 
 ManagedT = TypeVar("ManagedT", bound="ManagedAlgorithm")
 
@@ -44,11 +46,17 @@ class ManagedAlgorithm:
         return cls(load_config(name, overrides))
 
     @classmethod
-    def load(cls: type[ManagedT], path: str | Path) -> ManagedT:
-        """Load a checkpoint or a run directory; `learn` then goes on exactly where it was."""
+    def load(cls: type[ManagedT], path: str | Path, *, trust_env: bool = False) -> ManagedT:
+        """Load a checkpoint or a run directory; `learn` then goes on exactly where it was.
+
+        `trust_env` allows the checkpoint to name an environment `module:Name`, which `learn` and
+        `evaluate` then import. `predict` needs no environment.
+        """
         checkpoint, config = open_checkpoint(path, policy_only=True)
         if config.algo != cls.algo:
             raise CheckpointError(f"{path} is a checkpoint of {config.algo!r}, not of {cls.algo!r}")
+        if trust_env:
+            trust(config.env_id)
         managed = cls(config)
         managed._policy = load_policy(checkpoint, config)
         managed._checkpoint = checkpoint.path
@@ -119,6 +127,7 @@ class ManagedAlgorithm:
             seed=seed,
             env_id=env_id,
             deterministic=deterministic,
+            source=self._checkpoint or "the configuration",
         ).metrics()
 
     def predict(

@@ -5,7 +5,6 @@ A location is a file (`log.npz`), `builtin:NAME` or `minari:NAME`.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from rl_training.data.locations import (
 )
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.envs.spaces import infer_env_spaces
-from rl_training.files import written_aside
+from rl_training.files import parse_json, written_aside
 from rl_training.runs.layout import check_output_dir
 from rl_training.runtime import collect
 from rl_training.spec import flat_goals
@@ -107,10 +106,12 @@ def collect_dataset(
     deterministic: bool = True,
     seed: int = 0,
     overwrite: bool = False,
+    trust_env: bool = False,
 ) -> int:
     """Roll out a checkpoint's policy, or a uniformly random one; returns the number of transitions.
 
     `noise` is the standard deviation of Gaussian noise, as a share of half the action range.
+    `trust_env` allows the checkpoint to name an environment `module:Name`.
     """
     _check_target(target, overwrite)
     dataset = collect.collect_dataset(
@@ -120,6 +121,7 @@ def collect_dataset(
         noise=noise,
         deterministic=deterministic,
         seed=seed,
+        trust_env=trust_env,
     )
     return _save(dataset, target)
 
@@ -133,12 +135,15 @@ def export_replay(run: str | Path, target: Path, *, overwrite: bool = False) -> 
 def parse_observations(text: str) -> NDArray[np.float32]:
     """One observation or a list of them in JSON; also the mapping of a goal environment."""
     try:
-        values = json.loads(text)
+        values = parse_json(text)
         if isinstance(values, dict):
             values = flat_goals(values)
         return np.asarray(values, dtype=np.float32)
-    except (json.JSONDecodeError, ValueError, TypeError):
-        raise ConfigError(f"--obs {text!r}: write a list of numbers, such as '[1, 0, 0]'") from None
+    except (ValueError, TypeError, OverflowError):
+        shown = text if len(text) <= 80 else f"{text[:80]}..."
+        raise ConfigError(
+            f"--obs {shown!r}: write a list of numbers, such as '[1, 0, 0]'"
+        ) from None
 
 
 def save_actions(path: Path, actions: NDArray[Any]) -> None:

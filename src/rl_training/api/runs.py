@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from rl_training.api.machine import default_jobs
 from rl_training.experiment.manager import ExperimentManager
 from rl_training.experiment.seed_processes import Report
-from rl_training.runtime.commands import evaluate_checkpoint, predict_checkpoint, resume, train
+from rl_training.runtime.commands import resume, train
 from rl_training.runtime.config.train_config import TrainConfig
+from rl_training.runtime.scoring import evaluate_checkpoint, predict_checkpoint
 from rl_training.runtime.trainer import TrainResult
 
 __all__ = ["evaluate", "predict", "resume", "summarize_results", "train", "train_seeds"]

@@ -59,3 +59,9 @@ PluginOption = Annotated[
         is_eager=True,
     ),
 ]
+TrustEnvOption = Annotated[
+    bool,
+    typer.Option(
+        "--trust-env", help="Import the module of the environment that the checkpoint names."
+    ),
+]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rl_training import api
-from rl_training.cli.console import PluginOption, say, say_json
+from rl_training.cli.console import PluginOption, TrustEnvOption, say, say_json
 from rl_training.config import ConfigError
 
 if TYPE_CHECKING:
@@ -109,6 +109,7 @@ def collect(
     checkpoint: Annotated[
         Path | None, typer.Option(help="Act with this policy; without it, act at random.")
     ] = None,
+    trust_env: TrustEnvOption = False,
     from_run: Annotated[
         Path | None, typer.Option(help="Export the replay buffer of an online run instead.")
     ] = None,
@@ -126,7 +127,7 @@ def collect(
 ) -> None:
     """Roll out a policy, or export a replay buffer; terminations and truncations are kept apart."""
     if from_run is not None:
-        if env or checkpoint or steps or noise or stochastic or seed:
+        if env or checkpoint or trust_env or steps or noise or stochastic or seed:
             raise ConfigError("--from-run takes transitions as they were made: no other option")
         _say_written(api.export_replay(from_run, output, overwrite=overwrite), output)
         return
@@ -140,6 +141,7 @@ def collect(
         deterministic=not stochastic,
         seed=seed,
         overwrite=overwrite,
+        trust_env=trust_env,
     )
     _say_written(transitions, output)
 

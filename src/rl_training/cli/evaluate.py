@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rl_training import api
-from rl_training.cli.console import PluginOption, say, say_json
+from rl_training.cli.console import PluginOption, TrustEnvOption, say, say_json
 
 
 def evaluate(
@@ -18,6 +18,7 @@ def evaluate(
     env: Annotated[
         str | None, typer.Option(help="Another environment with the same spaces.")
     ] = None,
+    trust_env: TrustEnvOption = False,
     stochastic: Annotated[bool, typer.Option("--stochastic", help="Sample actions.")] = False,
     video: Annotated[
         bool, typer.Option("--video", help="Record episodes beside the checkpoint.")
@@ -33,6 +34,7 @@ def evaluate(
         num_episodes=episodes,
         seed=seed,
         env_id=env,
+        trust_env=trust_env,
         deterministic=not stochastic,
         video_dir=video_dir,
     )

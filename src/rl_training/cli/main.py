@@ -6,14 +6,14 @@ import io
 import sys
 import traceback
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from rl_training.cli import data, doctor, evaluate, predict, report, show, train
 from rl_training.cli.console import note, say, show_notes
-from rl_training.config import OutputError, RLTrainingError, RunError
+from rl_training.config import RLTrainingError, RunError
+from rl_training.imports import working_directory
 
 USER_ERROR, RUN_FAILED, INTERRUPTED = 2, 1, 130
 
@@ -52,13 +52,7 @@ def _options(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
 ) -> None:
-    # environments named module:EnvName and plugin modules are looked up where the user stands
-    try:
-        here = str(Path.cwd())
-    except FileNotFoundError:
-        raise OutputError("the current directory does not exist any more") from None
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    working_directory()  # an error now, in plain words, if it is gone
     show_notes()
 
 

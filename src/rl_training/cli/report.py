@@ -90,7 +90,7 @@ def _score(score: Score) -> str:
 def _plus_minus(mean: float, spread: float) -> str:
     """Format with four digits of the mean, and as many decimals of the spread."""
     size = max(abs(mean), spread)
-    decimals = 3 - math.floor(math.log10(size)) if size > 0 else 0
+    decimals = 3 - math.floor(math.log10(size)) if 0 < size < math.inf else 0
     decimals = min(max(decimals, 0), 9)
     return f"{mean:.{decimals}f} ± {spread:.{decimals}f}"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rl_training import api
-from rl_training.cli.console import PluginOption, note, say, show_notes
+from rl_training.cli.console import PluginOption, TrustEnvOption, note, say, show_notes
 from rl_training.cli.seed_lines import SeedLines
 from rl_training.config import ConfigError
 
@@ -67,7 +67,7 @@ def train(
         _say_results(error.results)
         raise
     _say_results(results)
-    _exit_if_interrupted(results, len(numbers))
+    _exit_if_interrupted(results, len(numbers), trust_env=":" in (loaded.env_id or ""))
 
 
 def resume(
@@ -82,6 +82,7 @@ def resume(
     env: Annotated[
         str | None, typer.Option(help="The environment of --online (default: the run's).")
     ] = None,
+    trust_env: TrustEnvOption = False,
     quiet: Quiet = False,
     plugin: PluginOption = [],  # noqa: B006
 ) -> None:
@@ -93,10 +94,11 @@ def resume(
         ignore_stop=ignore_stop,
         online=online,
         env_id=env,
+        trust_env=trust_env,
         progress_bar=not quiet,
     )
     _say_results([result])
-    _exit_if_interrupted([result])
+    _exit_if_interrupted([result], trust_env=trust_env)
 
 
 def _with_options(values: dict[str, Any], **options: str | None) -> dict[str, Any]:
@@ -131,10 +133,13 @@ def _say_results(results: Sequence[TrainResult]) -> None:
                 say(f"over {len(finished)} seeds  {name}  {mean:.4g} ± {spread:.2g}")
 
 
-def _exit_if_interrupted(results: Sequence[TrainResult], expected: int = 1) -> None:
+def _exit_if_interrupted(
+    results: Sequence[TrainResult], expected: int = 1, *, trust_env: bool = False
+) -> None:
     interrupted = [result for result in results if result.stop_reason == "interrupted"]
     for result in interrupted:
-        note(f"interrupted and saved; go on with: rl-training resume {result.run_dir}")
+        flag = " --trust-env" if trust_env else ""
+        note(f"interrupted and saved; go on with: rl-training resume {result.run_dir}{flag}")
     if len(results) < expected:
         note(f"interrupted before {expected - len(results)} of {expected} seeds had begun")
     if interrupted or len(results) < expected:

@@ -59,14 +59,25 @@ class Problem(NamedTuple):
         return f"{'.'.join(self.path)}: {self.message}" if self.path else self.message
 
 
+_SHOWN_PROBLEMS = 20
+_SHOWN_CHARACTERS = 500  # of one problem, which may quote a key or a value of any length
+
+
 class ConfigError(RLTrainingError, ValueError):
-    """All problems of one configuration, in one message."""
+    """All problems of one configuration; the message shows the first ones."""
 
     def __init__(self, problems: str | Sequence[Problem]) -> None:
         if isinstance(problems, str):
             problems = [Problem((), problems)]
         self.problems = tuple(problems)
-        super().__init__("\n".join(map(str, self.problems)))
+        lines = [_cut(str(problem)) for problem in self.problems[:_SHOWN_PROBLEMS]]
+        if len(self.problems) > _SHOWN_PROBLEMS:
+            lines.append(f"and {len(self.problems) - _SHOWN_PROBLEMS} more problems")
+        super().__init__("\n".join(lines))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
 
 def suggest(word: str, candidates: Iterable[str]) -> str:

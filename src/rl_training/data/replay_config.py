@@ -41,6 +41,9 @@ class ReplayConfig(Options):
     vector_env: Literal["sync", "async"] = option(
         "sync", "run `num_envs` environments in this process, or in a process each"
     )
+    env_step_timeout: float | None = option(
+        None, "seconds after which an environment's step counts as hanging; null = never", gt=0
+    )
 
 
 def replay_options(**defaults: Any) -> type[ReplayConfig]:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rl_training.config import ConfigError, Problem
 from rl_training.envs.env_config import EnvKwargs, Use, parse_env_kwargs
@@ -14,6 +14,8 @@ from rl_training.envs.goals import FlatGoals
 from rl_training.envs.lookup import build_env
 from rl_training.envs.rewards import apply_reward_wrappers
 from rl_training.envs.seeded_episodes import SeededEpisodes
+from rl_training.envs.worker_envs import WorkerEnvs
+from rl_training.imports import forget_safe_path, starting_processes
 
 
 def make_env(
@@ -54,6 +56,7 @@ def make_vector_env(
     episode_seed: int | None = None,
     copy: bool = True,
     goals: bool = False,
+    step_timeout: float | None = None,
 ) -> VectorEnv[Any, Any, Any]:
     """Make a vector environment of `num_envs` copies.
 
@@ -70,6 +73,7 @@ def make_vector_env(
         episode_seed: Seeds every episode by its number (`SeededEpisodes`).
         copy: False gives observations that hold until the next step only.
         goals: Goal observations as vectors of observation, desired and achieved goal (`FlatGoals`).
+        step_timeout: Seconds that copies in processes have for a step.
     """
     if num_envs < 1:
         raise ConfigError([Problem(("num_envs",), f"must be >= 1, got {num_envs}")])
@@ -79,7 +83,10 @@ def make_vector_env(
         for index in range(num_envs)
     ]
     if asynchronous:
-        return AsyncVectorEnv(makers, copy=copy, autoreset_mode=autoreset_mode)
+        with starting_processes():
+            return WorkerEnvs(
+                makers, step_timeout=step_timeout, copy=copy, autoreset_mode=autoreset_mode
+            )
     return SyncVectorEnv(makers, copy=copy, autoreset_mode=autoreset_mode)
 
 
@@ -91,6 +98,7 @@ def _make_member(
     index: int,
     goals: bool,
 ) -> gym.Env[Any, Any]:
+    forget_safe_path()  # in a process of its own
     env = make_env(env_id, env_kwargs, use=use)
     if goals:
         env = FlatGoals(env, achieved=True)

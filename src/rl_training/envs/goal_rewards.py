@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import weakref
+from contextlib import suppress
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +27,7 @@ class GoalReward:
         options = parse_env_kwargs(env_kwargs)
         self.shaping = options.training.reward
         env = make_raw_env(env_id, options)
-        weakref.finalize(self, env.close)  # nobody else closes it
+        weakref.finalize(self, _close, env)  # nobody else closes it
         if not env.has_wrapper_attr("compute_reward"):
             raise EnvError(
                 f"her: true needs rewards for other goals, but {env_id} has no method "
@@ -47,3 +49,8 @@ class GoalReward:
         with naming_the_env(self.env_id):
             rewards = np.asarray(self._compute(achieved, desired, {}), np.float64)
         return self.shaping.apply(rewards).astype(np.float32)
+
+
+def _close(env: Any) -> None:
+    with suppress(Exception, SystemExit):  # nothing depends on it any more
+        env.close()

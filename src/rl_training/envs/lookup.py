@@ -1,7 +1,8 @@
 """Environments by id, with errors that say what to change.
 
 An id is one that gymnasium knows (`Pendulum-v1`), or `module:Name`, where Name is an id that
-importing the module registers, an Env class in it, or a function in it that returns an Env.
+importing the module registers, or an Env class in it. Other callables are refused: an id is text that may
+come from a file, and would otherwise call any function (`os:system`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator, parse_env_id
 
 from rl_training.config import EnvError, MissingExtraError, suggest
 from rl_training.envs.goal_envs import register_goal_envs
+from rl_training.imports import search_working_directory
 
 # Named in gymnasium's own messages -> the package as people call it, and the extra that holds it.
 _EXTRAS = {
@@ -70,7 +72,12 @@ def find_env(env_id: str) -> EnvSpec | str:
         return name
     if not callable(entry):
         raise EnvError(_not_in_module(module, name))
-    if inspect.isclass(entry) and not issubclass(entry, gym.Env):
+    if not inspect.isclass(entry):
+        raise EnvError(
+            f"{env_id}: {name} is a function; env_id takes a registered id or an Env class, so register "
+            f"it in Python: gymnasium.register(id='MyEnv-v0', entry_point={name})"
+        )
+    if not issubclass(entry, gym.Env):
         raise EnvError(
             f"{env_id} is not an environment: {name} does not inherit from gymnasium.Env"
         )
@@ -92,6 +99,7 @@ def _is_registered(env_id: str) -> bool:
 
 
 def _import(module_name: str, env_id: str) -> ModuleType:
+    search_working_directory()
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:

@@ -13,13 +13,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from rl_training.config import EnvError
 from rl_training.envs.env_config import EnvKwargs
+from rl_training.envs.errors import closing
 from rl_training.envs.factory import make_raw_env
 from rl_training.envs.goals import has_goals
 from rl_training.spec import ProblemSpec
 
 _FLATTEN = (
     "wrap the environment in gymnasium.wrappers.FlattenObservation "
-    "(env_id may be 'module:function', a function that returns it wrapped)"
+    "(gymnasium.register takes a function that returns it wrapped)"
 )
 
 
@@ -34,10 +35,8 @@ def infer_env_spaces(
         name = env_or_id.spec.id if env_or_id.spec is not None else ""
         return problem_spec(env_or_id.observation_space, env_or_id.action_space, name)
     env = make_raw_env(env_or_id, env_kwargs)
-    try:
+    with closing(env, env_or_id):
         return problem_spec(env.observation_space, env.action_space, env_or_id)
-    finally:
-        env.close()
 
 
 def problem_spec(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -11,8 +12,10 @@ from rl_training.algorithms.registry import get_algorithm_spec
 from rl_training.config import ConfigError, Problem, parse_yaml, suggest, unknown_key
 from rl_training.data.dataset_config import DatasetChoice
 from rl_training.data.formats import list_formats
+from rl_training.files import read_regular
 from rl_training.runtime.config.train_config import ALIASES, REMOVED, TrainConfig, group_classes
 
+MAX_BYTES = 4 << 20  # of a configuration file
 KWARGS = ("algo_kwargs", "env_kwargs")
 
 
@@ -25,11 +28,13 @@ def packaged_configs() -> list[str]:
 def read_config_text(name: str | Path) -> tuple[str, str]:
     """Read a configuration file or a packaged configuration; returns its text and origin."""
     path = Path(name)
-    if path.is_file():
-        try:
-            return path.read_text(), str(path)
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"cannot read {path}: {error}") from None
+    try:
+        if path.exists() and not path.is_dir():
+            return read_regular(path, limit=MAX_BYTES, follow_links=True).decode(), str(path)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"cannot read {path}: {error}") from None
     packaged = packaged_configs()
     stem = str(name).removesuffix(".yaml")
     if stem in packaged:
@@ -76,8 +81,9 @@ def apply_overrides(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> 
         merged[key] = dict(kwargs) if isinstance(kwargs, Mapping) else kwargs
     algo = overrides.get("algo", merged.get("algo"))
     paths = {key: _full_path(key, algo) for key in overrides}
+    given = Counter(paths.values())
     for key, path in paths.items():
-        if list(paths.values()).count(path) > 1:
+        if given[path] > 1:
             raise ConfigError(f"{key} is given twice, also as {'.'.join(path)}")
     _drop_inapplicable_keys(merged, {paths[key]: value for key, value in overrides.items()})
     for key, value in overrides.items():

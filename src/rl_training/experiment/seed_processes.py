@@ -18,6 +18,7 @@ from typing import Any
 
 from rl_training.config import ConfigError, RunError
 from rl_training.experiment.seed_training import train_seed
+from rl_training.imports import starting_processes
 from rl_training.runtime.config.train_config import TrainConfig
 from rl_training.runtime.trainer import TrainResult
 
@@ -125,7 +126,7 @@ def _start(config: TrainConfig, plugins: Sequence[str], auto_resume: bool) -> Se
         args=(config.as_dict(), tuple(plugins), sender, auto_resume),
         daemon=False,
     )
-    with _ignoring_ctrl_c():
+    with _ignoring_ctrl_c(), starting_processes():
         process.start()
     sender.close()  # so that the end of the process is the end of its messages
     return SeedProcess(config.seed, process, receiver)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rl_training.algorithms.registry import load_plugin
 from rl_training.config import RLTrainingError, RunError
+from rl_training.imports import forget_safe_path
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.commands import train
 from rl_training.runtime.config.train_config import TrainConfig
@@ -87,6 +88,7 @@ def train_seed(
         except OSError:  # the parent is gone: this run comes to its end all the same
             return
 
+    forget_safe_path()
     _send_notes(send)
     try:
         for plugin in plugins:

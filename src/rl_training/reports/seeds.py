@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
+from math import isfinite, nan
+from pprint import pformat
 from statistics import fmean, pstdev
 from typing import Any
 
@@ -18,7 +19,7 @@ def group_by_configuration(reports: Iterable[RunReport]) -> list[list[RunReport]
     groups: dict[str, list[RunReport]] = {}
     for report in reports:
         shared = {key: value for key, value in report.config.items() if key not in RUN_KEYS}
-        groups.setdefault(json.dumps(shared, sort_keys=True), []).append(report)
+        groups.setdefault(pformat(shared), []).append(report)  # sorts keys of any type
     return [sorted(group, key=lambda report: report.seed) for group in groups.values()]
 
 
@@ -34,5 +35,7 @@ def summarize_seeds(group: Sequence[RunReport]) -> dict[str, Any]:
     for name in ("final", "best"):
         means = [getattr(report, name).mean for report in finished]
         if means:
-            summary[name] = {"mean": fmean(means), "std": pstdev(means)}
+            # pstdev works with fractions, which NaN and infinity are not
+            spread = pstdev(means) if all(map(isfinite, means)) else nan
+            summary[name] = {"mean": fmean(means), "std": spread}
     return summary

@@ -2,6 +2,7 @@
 
 - `layout`    names inside a run directory, creating one, `result.json`
 - `metadata`  `config.yaml` and `metadata.json`: versions, command line, git state
+- `git_state` commit of the working directory, without running programs of its repository
 - `lock`      one process per run directory
 - `metrics`   sinks for rows of metrics (jsonl, csv, npz, TensorBoard) and `register_logger`
 - `matching`  the run of a given configuration, for a job that is started again

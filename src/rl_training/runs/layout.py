@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
 from rl_training.config import OutputError
-from rl_training.files import read_regular, write_json
+from rl_training.files import SpecialFileError, read_regular, write_json
 
 CONFIG = "config.yaml"
 METADATA = "metadata.json"
@@ -22,6 +23,7 @@ TENSORBOARD = "tensorboard"
 CHECKPOINTS = "checkpoints"
 MANIFEST = "manifest.json"  # of a checkpoint
 RESULT = "result.json"
+_DISK_ERRORS = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES, errno.EIO)
 
 
 def check_output_dir(output_dir: str | Path) -> None:
@@ -40,7 +42,7 @@ def check_output_dir(output_dir: str | Path) -> None:
 
 def create_run_dir(output_dir: str | Path, algo: str, env_id: str | None, seed: int) -> Path:
     """Create `<output_dir>/<algo>__<env>__seed<k>__<timestamp>`; an existing one gets a number."""
-    environment = (env_id or "logs").replace("/", "-").replace(":", "-")
+    environment = re.sub(r"[^\w.-]", "-", env_id or "logs")  # an id from a file may hold anything
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     base = Path(output_dir).expanduser() / f"{algo}__{environment}__seed{seed}__{stamp}"
     for number in range(1, 1000):
@@ -57,11 +59,13 @@ def create_run_dir(output_dir: str | Path, algo: str, env_id: str | None, seed: 
 
 @contextmanager
 def disk_errors_named(path: Path) -> Iterator[None]:
-    """Turn a full, read-only or failing disk into an `OutputError` that names the path."""
+    """Turn a full, read-only or broken disk into an `OutputError` that names the path."""
     try:
         yield
+    except SpecialFileError as error:
+        raise OutputError(f"cannot write to {error.filename}: {error.strerror}") from error
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES, errno.EIO):
+        if error.errno not in _DISK_ERRORS:
             raise
         raise OutputError(f"cannot write to {path}: {error.strerror}") from error
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import platform
-import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
 from datetime import datetime
@@ -16,6 +14,7 @@ from typing import Any
 
 from rl_training.config import dump_yaml
 from rl_training.files import read_regular, write_bytes, write_json
+from rl_training.runs.git_state import git_state
 from rl_training.runs.layout import CONFIG, METADATA
 
 REPORTED_PACKAGES = (
@@ -74,19 +73,3 @@ def package_versions() -> Mapping[str, str]:
         except PackageNotFoundError:
             continue
     return versions
-
-
-def git_state() -> dict[str, Any] | None:
-    """Commit of the working directory, and `dirty` if it has uncommitted changes."""
-    if shutil.which("git") is None:
-        return None
-    try:
-        commit = _git("rev-parse", "HEAD")
-        return {"commit": commit, "dirty": bool(_git("status", "--porcelain"))}
-    except (subprocess.SubprocessError, OSError):
-        return None
-
-
-def _git(*words: str) -> str:
-    done = subprocess.run(["git", *words], capture_output=True, text=True, timeout=10, check=True)
-    return done.stdout.strip()

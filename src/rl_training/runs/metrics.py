@@ -28,14 +28,13 @@ import json
 import logging
 import os
 import time
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_training.config import MissingExtraError
-from rl_training.files import write_bytes
+from rl_training.files import SpecialFileError, open_own, read_regular, write_bytes
 from rl_training.runs.layout import EVALUATIONS, METRICS, PROGRESS, TENSORBOARD
 from rl_training.runs.reading import latest_metrics, read_rows
 
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("rl_training")
 Row = Mapping[str, Any]
 ENTRY_POINT_GROUP = "rl_training.loggers"
+MAX_METRICS_BYTES = 2**30  # of one file of metrics
 
 
 class Sink:
@@ -129,19 +129,17 @@ class JsonlSink(Sink):
         self.path = path
 
     def write(self, row: Row) -> None:
-        with self.path.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        with open_own(self.path) as file:
+            file.write((json.dumps(row) + "\n").encode())
 
     def position(self) -> int:
-        if not self.path.exists():
-            return 0
-        with self.path.open("rb") as file:
+        with open_own(self.path) as file:
             os.fsync(file.fileno())
             return file.seek(0, os.SEEK_END)
 
     def truncate(self, position: int) -> None:
-        if self.path.exists():
-            os.truncate(self.path, min(position, self.path.stat().st_size))
+        with open_own(self.path) as file:
+            file.truncate(min(position, os.fstat(file.fileno()).st_size))
 
 
 class CsvSink(Sink):
@@ -156,24 +154,31 @@ class CsvSink(Sink):
         if added:
             earlier = self._read()
             self._columns += added
-            with self.path.open("w", newline="") as file:
-                writer = csv.DictWriter(file, self._columns, restval="")
-                writer.writeheader()
-                writer.writerows(earlier)
-        with self.path.open("a", newline="") as file:
-            csv.DictWriter(file, self._columns, restval="").writerow(row)
+            write_bytes(self.path, self._lines(earlier, header=True))
+        with open_own(self.path) as file:
+            file.write(self._lines([row]))
 
     def cut_back(self, rows: Sequence[Row], step: int) -> None:
+        """Write the file anew, all rows at once."""
+        self._columns = list(dict.fromkeys(key for row in rows for key in row))
         self.path.unlink(missing_ok=True)
-        self._columns = []
-        for row in rows:
-            self.write(row)
+        if rows:
+            write_bytes(self.path, self._lines(rows, header=True))
+
+    def _lines(self, rows: Sequence[Row], *, header: bool = False) -> bytes:
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, self._columns, restval="")
+        if header:
+            writer.writeheader()
+        writer.writerows(rows)
+        return text.getvalue().encode()
 
     def _read(self) -> list[dict[str, str]]:
-        if not self.path.exists():
+        try:
+            content = read_regular(self.path, limit=MAX_METRICS_BYTES)
+        except FileNotFoundError:
             return []
-        with self.path.open(newline="") as file:
-            return list(csv.DictReader(file))
+        return list(csv.DictReader(io.StringIO(content.decode(errors="replace"), newline="")))
 
 
 class EpisodesSink(Sink):
@@ -200,14 +205,19 @@ class EpisodesSink(Sink):
     def _read(self) -> dict[str, Any]:
         import numpy as np
 
-        if not self.path.exists():
-            return {}
         try:
-            with np.load(self.path, allow_pickle=False) as saved:
-                return {key: saved[key] for key in ("steps", "returns", "lengths")}
-        except (ValueError, EOFError, KeyError, zipfile.BadZipFile):
-            log.warning("%s is damaged; evaluations before this point are lost", self.path)
-            self.path.unlink()
+            content = read_regular(self.path, limit=MAX_METRICS_BYTES)
+        except FileNotFoundError:
+            return {}
+        except SpecialFileError:
+            content = b""
+        try:
+            with np.load(io.BytesIO(content), allow_pickle=False) as saved:
+                return _checked({key: saved[key] for key in ("steps", "returns", "lengths")})
+        except Exception as error:  # damaged archives fail in any way
+            log.warning(
+                "%s is damaged (%s); evaluations before this point are lost", self.path, error
+            )
             return {}
 
     def _save(self, arrays: Mapping[str, Any]) -> None:
@@ -216,6 +226,15 @@ class EpisodesSink(Sink):
         buffer = io.BytesIO()
         np.savez(buffer, **arrays)
         write_bytes(self.path, buffer.getvalue())
+
+
+def _checked(arrays: dict[str, Any]) -> dict[str, Any]:
+    steps, returns, lengths = arrays.values()
+    if steps.ndim != 1 or returns.ndim != 2 or returns.shape != lengths.shape:
+        raise ValueError("its arrays have other shapes")
+    if len(steps) != len(returns):
+        raise ValueError("its arrays have other lengths")
+    return arrays
 
 
 class TensorBoardSink(Sink):
@@ -247,4 +266,9 @@ def _tensorboard(directory: Path, wanted: bool | None) -> list[Sink]:
     installed = importlib.util.find_spec("tensorboard") is not None
     if wanted and not installed:
         raise MissingExtraError("tensorboard: true", "TensorBoard", "tensorboard")
-    return [TensorBoardSink(directory)] if installed and wanted is not False else []
+    if not installed or wanted is False:
+        return []
+    if directory.is_symlink():
+        log.warning("%s is a link, which is not followed: no TensorBoard events", directory)
+        return []
+    return [TensorBoardSink(directory)]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from rl_training.config import CheckpointError, ConfigError, parse_yaml
+from rl_training.files import open_regular, parse_json, read_json, read_regular
 from rl_training.runs.layout import CHECKPOINTS, CONFIG, MANIFEST, METRICS, RESULT
+
+_MAX_LINE = 1 << 20  # bytes of one row of metrics
+_BEYOND_FLOATS = 10**308  # JSON has whole numbers of any size; arithmetic with these would fail
 
 
 @dataclass(frozen=True)
@@ -73,13 +77,19 @@ class RunReport:
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """Rows of a `metrics.jsonl`; one that is being written, or was cut off, is left out."""
     rows = []
-    for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(row, dict) and "step" in row:
-            rows.append(row)
+    try:
+        with open_regular(path) as file:
+            while line := file.readline(_MAX_LINE):
+                try:
+                    row = parse_json(line)
+                except ValueError:
+                    continue
+                if isinstance(row, dict) and type(row.get("step")) is int:
+                    rows.append(row)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
     return rows
 
 
@@ -99,14 +109,14 @@ def read_run(path: str | Path) -> RunReport:
     scores = [
         Score(row["step"], row["eval/return_mean"], row["eval/return_std"])
         for row in rows
-        if "eval/return_mean" in row
+        if _are_numbers(row.get("eval/return_mean"), row.get("eval/return_std"))
     ]
     scores.sort(key=lambda score: score.step)
-    steps = [row["step"] for row in rows] + [saved.get("progress", {}).get("global_step", 0)]
+    progress = saved.get("progress", {}).get("global_step", 0)
     return RunReport(
         run=str(path),
         config=config,
-        step=result.get("step", max(steps)),
+        step=result.get("step", max([row["step"] for row in rows] + [progress])),
         finished=bool(result),
         stop_reason=result.get("stop_reason"),
         evaluations=len(scores),
@@ -128,34 +138,63 @@ def _check_is_run(run: Path) -> None:
     raise CheckpointError(f"{run} is not a run directory: it has no config.yaml")
 
 
+def _are_numbers(*values: Any) -> bool:
+    return all(
+        type(value) is float or (type(value) is int and abs(value) < _BEYOND_FLOATS)
+        for value in values
+    )
+
+
 def _read_config(run: Path) -> dict[str, Any]:
     path = run / CONFIG
     try:
-        config = parse_yaml(path.read_text(), str(path))
-    except (ConfigError, OSError, UnicodeDecodeError) as error:
+        config = parse_yaml(read_regular(path, limit=4 << 20).decode(), str(path))
+    except OSError as error:
+        raise CheckpointError(f"{run}: its config.yaml cannot be read: {error.strerror}") from None
+    except (ConfigError, UnicodeDecodeError) as error:
         raise CheckpointError(f"{run}: its config.yaml cannot be read: {error}") from None
-    if not isinstance(config, dict) or "algo" not in config:
+    whole = [config.get(key, 0) for key in ("seed", "eval_episodes")] if _is_run(config) else [None]
+    if not all(type(number) is int for number in whole):
         raise CheckpointError(f"{run}: its config.yaml is not that of a run")
     return config
 
 
+def _is_run(config: Any) -> bool:
+    return isinstance(config, dict) and isinstance(config.get("algo"), str)
+
+
 def _read_json(path: Path) -> dict[str, Any]:
-    """Content of a JSON file; an empty mapping if there is none."""
+    """Content of a result or manifest; an empty mapping if there is no such file."""
     try:
-        value = json.loads(path.read_text())
+        value = read_json(path)
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError):
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError:
         value = None
-    if not isinstance(value, dict):
+    if not isinstance(value, dict) or not _is_well_formed(value):
         raise CheckpointError(f"{path} is damaged")
     return value
+
+
+def _is_well_formed(value: dict[str, Any]) -> bool:
+    """Tell if the parts that a report shows have the types that we wrote."""
+    progress, seconds = value.get("progress", {}), value.get("seconds", {})
+    return (
+        isinstance(progress, dict)
+        and type(progress.get("global_step", 0)) is int
+        and type(value.get("step", 0)) is int
+        and isinstance(value.get("stop_reason"), str | None)
+        and isinstance(seconds, dict)
+        and _are_numbers(*seconds.values())
+    )
 
 
 def _newest_manifest(run: Path) -> dict[str, Any]:
     manifests = {
         int(path.parent.name.removeprefix("step_")): path
         for path in (run / CHECKPOINTS).glob(f"step_*/{MANIFEST}")
-        if path.parent.name.removeprefix("step_").isdigit()
+        if re.fullmatch(r"step_[0-9]{1,18}", path.parent.name)
     }
     return _read_json(manifests[max(manifests)]) if manifests else {}

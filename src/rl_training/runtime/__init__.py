@@ -4,7 +4,7 @@
 
 Public faces:
 
-- `commands`: train, resume, evaluate and predict
+- `commands`: train, resume; `scoring`: evaluate and predict
 - `trainer`: the training loop; `callbacks` and `controls`: hooks into it
 - `collect`: new logs from a policy, or from the replay of a run
 
@@ -19,6 +19,7 @@ From a configuration to a trained policy:
 - `loop/`: state and callbacks of the training loop
 - `evaluation/`, `checkpoints/`: scores and saved states
 - `seeding`: named random streams
+- `trust`: environments whose code a checkpoint may import
 """
 
 from __future__ import annotations
@@ -36,11 +37,12 @@ from rl_training.runtime.callbacks import (
     EarlyStoppingCallback,
     EarlyStoppingConfig,
 )
-from rl_training.runtime.commands import evaluate_checkpoint, predict_checkpoint, resume, train
+from rl_training.runtime.commands import resume, train
 from rl_training.runtime.config.controls import ControlsConfig
 from rl_training.runtime.config.train_config import TrainConfig
 from rl_training.runtime.controls import build_control_callbacks
 from rl_training.runtime.prepare import build_offline_dataset
+from rl_training.runtime.scoring import evaluate_checkpoint, predict_checkpoint
 from rl_training.runtime.trainer import TrainerState, TrainResult
 
 __all__ = [

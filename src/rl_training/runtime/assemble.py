@@ -15,6 +15,7 @@ from rl_training.config import CheckpointError, ConfigError, Problem
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.transitions.normalizer import ObservationNormalizer
 from rl_training.engine import CapturedEngine, EagerEngine
+from rl_training.envs.errors import closed_after_error
 from rl_training.runs.layout import check_output_dir
 from rl_training.runtime.checkpoints.directories import find_checkpoint
 from rl_training.runtime.checkpoints.format import Checkpoint, read_checkpoint
@@ -32,6 +33,7 @@ from rl_training.runtime.prepare import (
 )
 from rl_training.runtime.run import Run
 from rl_training.runtime.seeding import stream_seed
+from rl_training.runtime.trust import check_trusted, trust
 from rl_training.spec import ProblemSpec
 
 log = logging.getLogger("rl_training")
@@ -85,8 +87,16 @@ def _saved_normalizer(checkpoint: Checkpoint) -> ObservationNormalizer | None:
 
 
 def checkpoint_config(checkpoint: Checkpoint) -> TrainConfig:
+    """Read the configuration of a checkpoint.
+
+    A checkpoint outside a run directory does not say where to write: a run that goes on from it
+    is created in `runs`, like any other.
+    """
+    values = without_removed_options(checkpoint.manifest["config"])
+    if checkpoint.run_dir is None:
+        values = {key: value for key, value in values.items() if key != "output_dir"}
     try:
-        return TrainConfig(**without_removed_options(checkpoint.manifest["config"]))
+        return TrainConfig(**values)
     except KeyError as error:
         raise CheckpointError(f"{checkpoint.path}: its config lacks {error}") from None
     except ConfigError as error:
@@ -100,6 +110,7 @@ def new_run(
     dataset: TransitionDataset | None = None,
 ) -> Run:
     """Check everything that a run needs and build the run; nothing is written yet."""
+    trust(config.env_id)
     check_output_dir(config.output_dir)
     config = config.with_absolute_paths()
     _refuse_dataset(config, dataset)
@@ -128,6 +139,7 @@ def resumed_run(
     dataset: TransitionDataset | None = None,
 ) -> Run:
     """Build a run in exactly the state of a checkpoint."""
+    check_trusted(config.env_id, checkpoint.path)
     manifest = checkpoint.manifest
     spec = ProblemSpec.from_dict(manifest["spec"])
     _refuse_dataset(config, dataset)
@@ -149,15 +161,11 @@ def resumed_run(
     run = _assemble(config, data, callbacks)
     run.checkpoint = checkpoint
     tensors = checkpoint.tensors
-    try:
-        with state_of(checkpoint.path):
-            run.algorithm.load_training_state(TrainingState(tensors, manifest["algorithm"]))
-            run.experience.load_state_dict(TrainingState(tensors, manifest.get("experience", {})))
-            run.state.load_progress(manifest["progress"])
-            run.state.spans.load(manifest.get("seconds", {}))
-    except BaseException:
-        run.experience.close()
-        raise
+    with closed_after_error(run.experience.close), state_of(checkpoint.path):
+        run.algorithm.load_training_state(TrainingState(tensors, manifest["algorithm"]))
+        run.experience.load_state_dict(TrainingState(tensors, manifest.get("experience", {})))
+        run.state.load_progress(manifest["progress"])
+        run.state.spans.load(manifest.get("seconds", {}))
     run.state.phase = run.experience.phase
     run.state.mid_step = run.experience.updates_due > 0
     return run

@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from rl_training.config import CheckpointError, ConfigError, EnvError
 from rl_training.data.collecting import collect, collect_random
 from rl_training.data.offline_dataset import TransitionDataset
-from rl_training.envs.errors import naming_the_env
+from rl_training.envs.errors import closing, naming_the_env
 from rl_training.envs.factory import make_raw_env
 from rl_training.envs.goals import without_goals
 from rl_training.envs.rewards import RewardTransformConfig
 from rl_training.envs.spaces import ActionScaler, infer_env_spaces
 from rl_training.runtime.assemble import load_policy, open_checkpoint
 from rl_training.runtime.experience.build import build_buffer
+from rl_training.runtime.trust import check_trusted, trust
 from rl_training.spec import ProblemSpec
 
 log = logging.getLogger("rl_training")
@@ -32,6 +33,7 @@ def collect_dataset(
     noise: float = 0.0,
     deterministic: bool = True,
     seed: int = 0,
+    trust_env: bool = False,
 ) -> TransitionDataset:
     """Collect `steps` transitions of a checkpoint's policy, or of a random one, on raw rewards."""
     if checkpoint is None:
@@ -40,17 +42,18 @@ def collect_dataset(
         if noise or not deterministic:
             raise ConfigError("--noise and --stochastic need a --checkpoint to act with")
         env = without_goals(make_raw_env(env_id))
-        try:
-            with naming_the_env(env_id):
-                return collect_random(env, steps, seed)
-        finally:
-            env.close()
+        with closing(env, env_id), naming_the_env(env_id):
+            return collect_random(env, steps, seed)
     saved, config = open_checkpoint(checkpoint, policy_only=True)
+    trust(env_id, config.env_id if trust_env else None)
+    # the options of one environment mean nothing to another
+    options = config.groups.env if env_id in (None, config.env_id) else None
     env_id = env_id or config.env_id
     if env_id is None:
         raise EnvError("the policy was trained without an environment; name one: --env ID")
+    check_trusted(env_id, saved.path)
     policy = load_policy(saved, config)
-    spaces = infer_env_spaces(env_id, config.groups.env)
+    spaces = infer_env_spaces(env_id, options)
     if not spaces.fits(policy.spec):
         raise EnvError(f"{env_id} ({spaces}) does not fit the policy ({policy.spec})")
     if noise and spaces.action_kind == "discrete":
@@ -65,12 +68,9 @@ def collect_dataset(
         action = action + noise * (high - low) / 2 * rng.standard_normal(action.shape)
         return np.clip(action, low, high).astype(np.float32)
 
-    env = without_goals(make_raw_env(env_id, config.groups.env))
-    try:
-        with naming_the_env(env_id):
-            return collect(env, act, steps, seed)
-    finally:
-        env.close()
+    env = without_goals(make_raw_env(env_id, options))
+    with closing(env, env_id), naming_the_env(env_id):
+        return collect(env, act, steps, seed)
 
 
 def replay_dataset(run: str | Path) -> TransitionDataset:

@@ -1,24 +1,20 @@
-"""Commands on a configuration or a checkpoint: train, resume, evaluate, predict."""
+"""Commands on a configuration or a run: train, resume, fine-tune online."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import ArrayLike, NDArray
-
 from rl_training.algorithms.registry import list_algorithm_specs
-from rl_training.config import ConfigError, EnvError
+from rl_training.config import ConfigError
 from rl_training.data.offline_dataset import TransitionDataset
-from rl_training.envs.spaces import infer_env_spaces
 from rl_training.runs.layout import METRICS, finished_step
 from rl_training.runs.matching import newest_run_of
 from rl_training.runs.reading import latest_metrics, read_rows
 from rl_training.runtime.assemble import (
     checkpoint_config,
-    load_policy,
     new_run,
     open_checkpoint,
     resumed_run,
@@ -26,15 +22,13 @@ from rl_training.runtime.assemble import (
 from rl_training.runtime.checkpoints.directories import find_checkpoint
 from rl_training.runtime.checkpoints.format import Checkpoint
 from rl_training.runtime.config.train_config import TrainConfig
-from rl_training.runtime.evaluation.evaluator import Evaluation, Evaluator
 from rl_training.runtime.loop import stop_reasons
 from rl_training.runtime.loop.budget import Budget
 from rl_training.runtime.loop.callback import Callback
 from rl_training.runtime.loop.state import TrainerState, TrainResult
-from rl_training.runtime.policy import Policy
 from rl_training.runtime.run import Run
 from rl_training.runtime.run_directory import claim
-from rl_training.runtime.seeding import episode_seeds
+from rl_training.runtime.trust import trust
 
 log = logging.getLogger("rl_training")
 # options that steer the offline part only, so the online part does not inherit them
@@ -57,6 +51,7 @@ def train(
     there is one with a checkpoint; if it is complete, its result is returned. A scheduler can then
     start an interrupted job again with the same command.
     """
+    trust(config.env_id)
     if auto_resume:
         earlier = newest_run_of(config.with_absolute_paths().as_dict(), config.output_dir)
         if earlier is not None:
@@ -76,24 +71,30 @@ def resume(
     dataset: TransitionDataset | None = None,
     online: bool = False,
     env_id: str | None = None,
+    trust_env: bool = False,
     progress_bar: bool = False,
 ) -> TrainResult:
     """Go on from a checkpoint, exactly as if the run had never been interrupted.
 
     With `online` an offline run is fine-tuned in an environment for `total_timesteps` steps, as a
-    new run.
+    new run. `trust_env` allows the checkpoint to name an environment `module:Name`.
     """
     if online:
         run = open_online(
-            path, total_timesteps, env_id=env_id, callbacks=callbacks, dataset=dataset
+            path,
+            total_timesteps,
+            env_id=env_id,
+            trust_env=trust_env,
+            callbacks=callbacks,
+            dataset=dataset,
         )
         return run.execute(progress_bar=progress_bar)
-    if env_id is not None:
-        raise ConfigError("--env is for --online: a run goes on in its own environment")
     opened = open_run(
         path,
         total_timesteps=total_timesteps,
         ignore_stop=ignore_stop,
+        env_id=env_id,
+        trust_env=trust_env,
         callbacks=callbacks,
         dataset=dataset,
     )
@@ -112,6 +113,8 @@ def open_run(
     total_timesteps: int | None = None,
     ignore_stop: bool = False,
     accept_stop: bool = False,
+    env_id: str | None = None,
+    trust_env: bool = False,
     callbacks: Iterable[Callback] = (),
     dataset: TransitionDataset | None = None,
 ) -> Run | TrainResult:
@@ -124,6 +127,9 @@ def open_run(
     try:
         checkpoint = claimed.checkpoint
         config = _extended(checkpoint_config(checkpoint), checkpoint, total_timesteps)
+        if env_id not in (None, config.env_id):
+            raise ConfigError("another --env is for --online: a run goes on in its own environment")
+        trust(env_id, config.env_id if trust_env else None)
         reason = _ending(checkpoint, config, ignore_stop)
         if reason is not None and stop_reasons.is_early(reason) and not accept_stop:
             raise ConfigError(
@@ -183,6 +189,7 @@ def open_online(
     total_timesteps: int | None,
     *,
     env_id: str | None = None,
+    trust_env: bool = False,
     callbacks: Iterable[Callback] = (),
     dataset: TransitionDataset | None = None,
 ) -> Run:
@@ -207,6 +214,7 @@ def open_online(
         "regime": "offline_to_online",
         "offline_pretrain_updates": checkpoint.manifest["progress"]["update_count"],
     }
+    trust(env_id, config.env_id if trust_env else None)
     config = config.replace(
         env_id=env_id or config.env_id, total_timesteps=total_timesteps, algo_kwargs=kwargs
     )
@@ -234,49 +242,3 @@ def _last_metrics(checkpoint: Checkpoint) -> dict[str, float]:
     if checkpoint.run_dir is None:
         return {}
     return latest_metrics(read_rows(checkpoint.run_dir / METRICS))
-
-
-def evaluate_policy(
-    policy: Policy,
-    config: TrainConfig,
-    *,
-    num_episodes: int = 10,
-    seed: int | None = None,
-    env_id: str | None = None,
-    deterministic: bool = True,
-    video_dir: Path | None = None,
-) -> Evaluation:
-    """Score whole episodes on the raw reward, from initial states that training never evaluated."""
-    if num_episodes < 1:
-        raise ConfigError(f"the number of episodes must be >= 1, got {num_episodes}")
-    env_id = env_id or config.env_id
-    if env_id is None:
-        raise EnvError("the policy was trained without an environment; name one: --env ID")
-    # the options of one environment mean nothing to another
-    options = config.groups.env if env_id == config.env_id else None
-    spaces = infer_env_spaces(env_id, options)
-    if not spaces.fits(policy.spec):
-        raise EnvError(f"{env_id} ({spaces}) does not fit the policy ({policy.spec})")
-    evaluator = Evaluator(policy, env_id, options, video_dir=video_dir)
-    try:
-        seeds = episode_seeds(config.seed if seed is None else seed, "scoring", num_episodes)
-        return evaluator.run(seeds, deterministic=deterministic)
-    finally:
-        evaluator.close()
-
-
-def evaluate_checkpoint(
-    path: str | Path, *, num_episodes: int = 10, **options: Any
-) -> dict[str, float]:
-    """Return the scores of a checkpoint's policy; `options` are those of `evaluate_policy`."""
-    checkpoint, config = open_checkpoint(path, policy_only=True)
-    policy = load_policy(checkpoint, config)
-    return evaluate_policy(policy, config, num_episodes=num_episodes, **options).metrics()
-
-
-def predict_checkpoint(
-    path: str | Path, obs: ArrayLike | Mapping[str, Any], *, deterministic: bool = True
-) -> NDArray[Any]:
-    """Return actions of a checkpoint's policy; to predict often, keep the managed class in memory."""
-    checkpoint, config = open_checkpoint(path, policy_only=True)
-    return load_policy(checkpoint, config).predict(obs, deterministic=deterministic)

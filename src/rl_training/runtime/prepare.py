@@ -17,7 +17,7 @@ from rl_training.data.formats import get_format, list_formats
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.offline_mixers import mix_transition_datasets
 from rl_training.data.transitions.normalizer import ObservationNormalizer
-from rl_training.envs.errors import naming_the_env
+from rl_training.envs.errors import closing, naming_the_env
 from rl_training.envs.factory import make_env
 from rl_training.envs.goals import without_goals
 from rl_training.envs.spaces import infer_env_spaces
@@ -92,11 +92,8 @@ def _load(config: TrainConfig, choice: DatasetChoice) -> TransitionDataset:
         return load_transition_dataset(dataset_format.name, **options)
     assert config.env_id is not None
     env = without_goals(make_env(config.env_id, config.groups.env))
-    try:
-        with naming_the_env(config.env_id):
-            return load_transition_dataset(dataset_format.name, env=env, **options)
-    finally:
-        env.close()
+    with closing(env, config.env_id), naming_the_env(config.env_id):
+        return load_transition_dataset(dataset_format.name, env=env, **options)
 
 
 def prepare(

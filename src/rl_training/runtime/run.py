@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -11,12 +12,13 @@ from typing import Any
 
 from rl_training.algorithms.base import Algorithm
 from rl_training.config import RunError
+from rl_training.envs.errors import closed_afterwards
 from rl_training.runs.layout import write_result
 from rl_training.runs.lock import RunLock
 from rl_training.runs.metadata import package_versions
 from rl_training.runs.metrics import MetricsWriter
 from rl_training.runtime.checkpoints.callback import CheckpointCallback
-from rl_training.runtime.checkpoints.directories import find_checkpoint
+from rl_training.runtime.checkpoints.directories import find_checkpoint, step_directories
 from rl_training.runtime.checkpoints.format import Checkpoint, Contents
 from rl_training.runtime.checkpoints.manifest import state_of
 from rl_training.runtime.checkpoints.rollback import RollbackCallback
@@ -25,10 +27,11 @@ from rl_training.runtime.config.train_config import TrainConfig
 from rl_training.runtime.controls import build_control_callbacks
 from rl_training.runtime.evaluation.callback import EvaluationCallback
 from rl_training.runtime.evaluation.evaluator import EvaluationError, Evaluator
-from rl_training.runtime.experience.collector import CollectError
+from rl_training.runtime.experience.collector import CollectError, PolicyError
 from rl_training.runtime.experience.protocols import Experience
 from rl_training.runtime.loop.callback import Callback, CallbackList
-from rl_training.runtime.loop.interrupt import InterruptCallback
+from rl_training.runtime.loop.divergence import BatchInspector, DivergedError, refuse_diverged
+from rl_training.runtime.loop.interrupt import Interrupt, InterruptCallback, StepGuard
 from rl_training.runtime.loop.logging import LoggingCallback, MetricsLog
 from rl_training.runtime.loop.machine import using_machine
 from rl_training.runtime.loop.progress import ProgressCallback
@@ -39,6 +42,7 @@ from rl_training.runtime.prepare import TrainingData
 from rl_training.runtime.run_directory import open_run_directory
 from rl_training.runtime.seeding import episode_seeds
 from rl_training.runtime.trainer import Trainer
+from rl_training.runtime.trust import resume_command
 
 log = logging.getLogger("rl_training")
 
@@ -63,11 +67,17 @@ class Run:
         if progress_bar:
             progress = ProgressCallback(self.config.budget)
             self.user_callbacks = [*self.user_callbacks, progress]
+        interrupt = Interrupt()
         with ExitStack() as stack:
             stack.enter_context(using_machine(self.config.groups.controls.torch_threads))
-            evaluator = self._evaluator()
+            stack.enter_context(interrupt.listening())
+            guard = StepGuard(interrupt, self.config.groups.replay.env_step_timeout)
+            stack.enter_context(guard.listening())
+            stack.enter_context(closed_afterwards(self.experience.close))
+            self.experience.guard_with(guard)
+            evaluator = self._evaluator(guard)
             if evaluator is not None:
-                stack.callback(evaluator.close)
+                stack.enter_context(closed_afterwards(evaluator.close))
             began = self.state.progress()
             run_dir = stack.enter_context(
                 open_run_directory(
@@ -81,7 +91,10 @@ class Run:
             self.state.run_dir = run_dir
             writer = MetricsWriter(run_dir, self.config.groups.controls.tensorboard)
             stack.callback(writer.close)
-            self._train(run_dir, writer, evaluator)
+            try:
+                self._train(run_dir, writer, evaluator, interrupt)
+            except (DivergedError, PolicyError) as error:
+                raise RunError(self._divergence(error, run_dir)) from None
             reason = self.state.stop_reason
             if reason != INTERRUPTED:
                 seconds = self.state.spans.totals()
@@ -89,7 +102,13 @@ class Run:
         last = run_dir / "checkpoints" / find_checkpoint(run_dir).name
         return TrainResult(run_dir, last, dict(writer.latest), reason)
 
-    def _train(self, run_dir: Path, writer: MetricsWriter, evaluator: Evaluator | None) -> None:
+    def _train(
+        self,
+        run_dir: Path,
+        writer: MetricsWriter,
+        evaluator: Evaluator | None,
+        interrupt: Interrupt,
+    ) -> None:
         """Run the loop; should an environment fail, all that was learned is saved."""
         checkpoints = Checkpoints(
             run_dir / "checkpoints",
@@ -97,25 +116,36 @@ class Run:
             keep=self.config.groups.controls.keep_checkpoints,
             replay=None if self.checkpoint is None else self.checkpoint.replay,
         )
-        interrupt = InterruptCallback()
-        callbacks = self._callbacks(writer, evaluator, checkpoints, interrupt)
+        callbacks = self._callbacks(writer, evaluator, checkpoints, InterruptCallback(interrupt))
+        began = self.state.progress()
+        inspect = BatchInspector(self.state, run_dir) if log.isEnabledFor(logging.DEBUG) else None
         try:
             if self.checkpoint is not None:
                 if self.continues:
                     with state_of(self.checkpoint.path):
                         callbacks.load_state_dict(self.checkpoint.manifest["callbacks"])
                 writer.cut_back(self.checkpoint.manifest["metrics_position"], self.checkpoint.step)
-            with interrupt.listening():
-                Trainer(self.experience, self.state, callbacks).run()
+            Trainer(self.experience, self.state, callbacks, inspect).run()
         except (CollectError, EvaluationError) as error:
+            if self.checkpoint is None and self.state.progress() == began:
+                raise RunError(str(error)) from error.__cause__  # there is nothing to save
             checkpoints.save(self.state.global_step)
             raise RunError(
                 f"{error}\nthe run up to step {self.state.global_step} is saved; "
-                f"to go on: rl-training resume {run_dir}"
+                f"to go on: {resume_command(run_dir, self.config.env_id)}"
             ) from error.__cause__
         finally:
             callbacks.close()
-            self.experience.close()
+
+    def _divergence(self, error: RunError, run_dir: Path) -> str:
+        """Say what diverged, and which checkpoint is intact."""
+        if isinstance(error, PolicyError):
+            state, action = self.state, ("the policy's action", math.nan)
+            error = DivergedError(state.algorithm, state.global_step, state.update_count, action)
+        intact = step_directories(run_dir / "checkpoints")
+        if not intact:
+            return f"{error}\nno checkpoint was written before"
+        return f"{error}\nthe last good checkpoint is {intact[-1]}, and nothing later was saved"
 
     def _callbacks(
         self,
@@ -163,7 +193,7 @@ class Run:
             callbacks.append(RollbackCallback(drop, checkpoints, self.policy))
         return callbacks
 
-    def _evaluator(self) -> Evaluator | None:
+    def _evaluator(self, guard: StepGuard) -> Evaluator | None:
         if self.config.env_id is None:
             log.info(
                 "no environment: the policy is not evaluated; `rl-training eval` needs an env_id"
@@ -171,10 +201,11 @@ class Run:
             return None
         if self.config.eval_episodes == 0:
             return None
-        return Evaluator(self.policy, self.config.env_id, self.config.groups.env)
+        return Evaluator(self.policy, self.config.env_id, self.config.groups.env, guard=guard)
 
     def contents(self, callbacks: Callback, metrics_position: int) -> Contents:
-        """Capture everything that this run is."""
+        """Capture everything that this run is; networks that have diverged are refused."""
+        refuse_diverged(self.state)
         learner = self.algorithm.training_state()
         experience = self.experience.state_dict()
         progress = self.state.progress()

@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from rl_training.algorithms.base import Terms
 from rl_training.data.transitions.batch import Batch
 from rl_training.runtime.experience.protocols import Collected, Experience
 from rl_training.runtime.loop.callback import Callback, CallbackList
@@ -18,11 +21,16 @@ class Trainer:
     """Iterates over an experience, updates the algorithm, tells the callbacks."""
 
     def __init__(
-        self, experience: Experience, state: TrainerState, callbacks: Callback | None = None
+        self,
+        experience: Experience,
+        state: TrainerState,
+        callbacks: Callback | None = None,
+        inspect: Callable[[Batch, Terms], None] | None = None,
     ) -> None:
         self.experience = experience
         self.state = state
         self.callbacks = CallbackList() if callbacks is None else callbacks
+        self.inspect = inspect  # looks at each batch with the terms of its update
 
     def run(self) -> None:
         state, callbacks, experience = self.state, self.callbacks, self.experience
@@ -44,6 +52,8 @@ class Trainer:
             return
         lap("sample")
         terms = state.algorithm.update(tick)
+        if self.inspect is not None:
+            self.inspect(tick, terms)
         if state.algorithm.priorities is not None:
             self.experience.feedback(tick, state.algorithm.priorities)
         lap("update")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from rl_training.config import DatasetError, MissingExtraError
 from rl_training.data.formats import DatasetFormat, register_format
-from rl_training.data.packing.source import Array, FieldInfo, FieldSource, pieces_of
+from rl_training.data.hdf5.reader import Hdf5Reader, open_hdf5_reader
+from rl_training.data.packing.source import FieldSource, pieces_of
 
 D4RL_NAMES = {
     "obs": "observations", "next_obs": "next_observations",
@@ -22,60 +21,23 @@ D4RL_NAMES = {
 class Hdf5Source:
     """The arrays at the top of one open file; groups such as infos/ and metadata/ are left alone."""
 
-    def __init__(self, file: Any, label: str) -> None:
-        import h5py
-
-        self.label = label
-        self.remarks = _remarks(file.attrs)
-        self._arrays = {
-            name: item
-            for name, item in file.items()
-            if isinstance(item, h5py.Dataset) and name not in ("infos", "metadata")
-        }
-        # The shape of h5py.Empty is None: a type without rows.
-        self.fields = {
-            name: FieldInfo((0,) if a.shape is None else a.shape, a.dtype)
-            for name, a in self._arrays.items()
-        }
+    def __init__(self, reader: Hdf5Reader) -> None:
+        self.label = reader.label
+        self.remarks = reader.remarks
+        self.fields = reader.arrays
+        self.read = reader.read
         if not self.fields:
-            groups = ", ".join(sorted(file)) or "nothing"
-            raise DatasetError(f"{label} holds no arrays at its top (found: {groups})")
-
-    def read(self, field: str, start: int, stop: int) -> Array:
-        array = self._arrays[field]
-        if array.shape is None:
-            return np.empty(0, array.dtype)
-        try:
-            return np.asarray(array[start:stop])
-        except OSError as error:
-            raise DatasetError(f"{self.label}: {field!r} is damaged: {error}") from None
-
-
-def _remarks(attributes: Any) -> dict[str, str | int]:
-    """Read `boundaries` and `num_actions`, which our own files carry as attributes."""
-    remarks: dict[str, str | int] = {}
-    for key in ("boundaries", "num_actions"):
-        value = attributes.get(key)
-        if isinstance(value, str):
-            remarks[key] = value
-        elif isinstance(value, (int, np.integer)):
-            remarks[key] = int(value)
-    return remarks
+            groups = ", ".join(sorted(reader.others)) or "nothing"
+            raise DatasetError(f"{self.label} holds no arrays at its top (found: {groups})")
 
 
 @contextmanager
 def open_hdf5(dataset_path: Path) -> Iterator[Hdf5Source]:
     """Open an HDF5 file, or say what the file is instead."""
-    try:
-        import h5py
-    except ImportError:
-        raise MissingExtraError("dataset_kind 'hdf5'", "h5py", "hdf5") from None
-    try:
-        file = h5py.File(dataset_path, "r")
-    except OSError:
-        raise DatasetError(f"{dataset_path.name} is not an HDF5 file, or is cut off") from None
-    with file:
-        yield Hdf5Source(file, dataset_path.name)
+    if find_spec("h5py") is None:
+        raise MissingExtraError("dataset_kind 'hdf5'", "h5py", "hdf5")
+    with open_hdf5_reader(dataset_path, dataset_path.name) as reader:
+        yield Hdf5Source(reader)
 
 
 def write_hdf5(source: FieldSource, path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
@@ -15,6 +16,8 @@ from rl_training.data.formats import DatasetFormat, register_format
 from rl_training.data.packing.source import Array, FieldInfo
 
 Episode = Mapping[str, Any]  # arrays by field
+# Minari joins an id to its directory; one from a file must not lead out of it
+_ID = re.compile(r"[\w.-]+(/[\w.-]+)*")
 
 
 def find_minari(dataset_id: str, download: bool) -> Any:
@@ -23,6 +26,10 @@ def find_minari(dataset_id: str, download: bool) -> Any:
         import minari
     except ImportError:
         raise MissingExtraError("dataset_kind 'minari'", "Minari", "minari") from None
+    if not _ID.fullmatch(dataset_id) or ".." in dataset_id.split("/"):
+        raise DatasetError(
+            f"{dataset_id!r} is not a name of a Minari dataset, such as D4RL/door/human-v2"
+        )
     dataset = _open_local(minari, dataset_id)
     if dataset is None:
         if not download:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import math
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,9 +14,11 @@ import numpy as np
 
 from rl_training.config import DatasetError
 from rl_training.data.formats import DatasetFormat, register_format
+from rl_training.data.packing.archives import DAMAGE, open_archive
 from rl_training.data.packing.source import Array, FieldInfo, FieldSource, is_remark, pieces_of
 
-_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError, ValueError)
+_MAX_HEADER = 12_000  # bytes; NumPy itself takes 10,000
+_MAX_COLUMNS = 256  # that are read as a stream each
 
 
 class NpzSource:
@@ -44,7 +47,7 @@ class NpzSource:
             raise DatasetError(f"{self.label}: {field!r} holds Python objects, which are not read")
         try:
             return member.read(start, stop)
-        except _DAMAGE as error:
+        except DAMAGE as error:
             raise DatasetError(f"{self.label}: {field!r} is damaged: {error}") from None
 
 
@@ -52,14 +55,10 @@ class NpzSource:
 def open_npz(dataset_path: Path) -> Iterator[NpzSource]:
     """Open a .npz file, or say what the file is instead."""
     label = dataset_path.name
-    try:
-        archive = zipfile.ZipFile(dataset_path)
-    except (zipfile.BadZipFile, EOFError):
-        raise DatasetError(f"{label} is not a .npz file, or is cut off") from None
-    with archive:
+    with open_archive(dataset_path, ".npz") as archive:
         try:
             source = NpzSource(archive, label)
-        except _DAMAGE as error:
+        except DAMAGE as error:
             if isinstance(error, DatasetError):
                 raise
             raise DatasetError(f"{label} is damaged: {error}") from None
@@ -73,14 +72,13 @@ class _Member:
         self._archive = archive
         self._entry = entry
         with archive.open(entry) as stream:
-            version = np.lib.format.read_magic(stream)
-            read_header = np.lib.format.read_array_header_1_0
-            if version != (1, 0):
-                read_header = np.lib.format.read_array_header_2_0
-            shape, self._fortran, dtype = read_header(stream)
-            self._data = stream.tell()
+            shape, self._fortran, dtype, self._data = _read_header(stream, entry.filename)
+        size = self._data + math.prod(shape) * dtype.itemsize
+        if min(shape, default=0) < 0 or (size != entry.file_size and not dtype.hasobject):
+            raise ValueError(f"{entry.filename!r} is not as long as its shape says")
         self.info = FieldInfo(shape, dtype)
         self._streams: dict[int, IO[bytes]] = {}  # by column; all columns in one if C order
+        self._columns: Array | None = None  # of a wide array in Fortran order, held as a whole
 
     def read(self, start: int, stop: int) -> Array:
         shape, dtype = self.info
@@ -91,7 +89,12 @@ class _Member:
         if not self._fortran or len(shape) == 1:
             return self._rows(0, start, stop, width).reshape(stop - start, *shape[1:])
         # Column-major: every column is a run of its own, at its own offset in the member.
-        columns = [self._rows(column, start, stop, 1) for column in range(width)]
+        if width > _MAX_COLUMNS:  # as many streams would unpack the member as many times
+            if self._columns is None:
+                self._columns = self._rows(0, 0, width, shape[0]).reshape(width, shape[0])
+            columns = list(self._columns[:, start:stop])
+        else:
+            columns = [self._rows(column, start, stop, 1) for column in range(width)]
         block = np.stack(columns, 1) if columns else np.empty((stop - start, 0), dtype)
         return block.reshape(stop - start, *shape[:0:-1]).transpose(
             0, *range(len(shape) - 1, 0, -1)
@@ -112,6 +115,21 @@ class _Member:
             raise EOFError("it ends too early")
         array: np.ndarray[Any, Any] = np.frombuffer(content, dtype)
         return array
+
+
+def _read_header(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, Any, int]:
+    """Shape, Fortran order, type and length of the header of a `.npy` file."""
+    start = io.BytesIO(stream.read(_MAX_HEADER))  # whatever length the header claims
+    try:
+        version = np.lib.format.read_magic(start)
+        read_header = np.lib.format.read_array_header_1_0
+        if version != (1, 0):
+            read_header = np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read_header(start)
+    except Exception as error:  # it is parsed as Python text, which fails in any way
+        reason = (str(error) or type(error).__name__).splitlines()[0][:100]
+        raise ValueError(f"the header of {name[:80]!r}: {reason}") from None
+    return shape, fortran, dtype, start.tell()
 
 
 def write_npz(source: FieldSource, path: Path) -> None:

@@ -2,6 +2,8 @@
 
 - `layout`  columns of a packed row
 - `source`  named arrays that are read in pieces
+- `sizes`   what a file may unpack to
+- `archives`  zip archives, checked before they are unpacked
 - `names`   field names of other libraries, and how they map to ours
 - `flags`   terminations and truncations, told apart by whatever flags there are
 - `plan`    names, shapes and flags of a source, checked before big arrays are read

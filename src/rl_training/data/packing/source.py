@@ -78,7 +78,8 @@ def read_whole(source: FieldSource, field: str) -> Array:
 
 def is_remark(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
     """True for the single values that our own files hold beside their arrays."""
-    return name in ("boundaries", "num_actions") and shape == () and dtype.kind in "Uiu"
+    single = shape == () and dtype.kind in "Uiu" and dtype.itemsize <= 320
+    return name in ("boundaries", "num_actions") and single
 
 
 def as_array(values: Any) -> Array:

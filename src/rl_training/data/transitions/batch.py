@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from torch import Tensor
@@ -64,7 +65,7 @@ class Batch:
         storage = None if rows is None else rows.untyped_storage().data_ptr()
         apart = {
             name: value
-            for name, value in self._fields().items()
+            for name, value in self.fields().items()
             if value.untyped_storage().data_ptr() != storage
         }
         return apart if rows is None else {"rows": rows, **apart}
@@ -77,7 +78,7 @@ class Batch:
         ):
             return self
         values = {}
-        for name, value in self._fields().items():
+        for name, value in self.fields().items():
             if name in tensors:
                 values[name] = tensors[name]
             else:
@@ -100,8 +101,11 @@ class Batch:
             for index in range(count)
         ]
 
-    def _fields(self) -> dict[str, Tensor]:
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "_rows"}
+    def fields(self) -> dict[str, Tensor]:
+        """Tensors by the name of their field, without those that are missing."""
+        values = {
+            f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "_rows"
+        }
         return {name: value for name, value in values.items() if value is not None}
 
     def __len__(self) -> int:

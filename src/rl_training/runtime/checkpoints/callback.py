@@ -21,7 +21,7 @@ class CheckpointCallback(Callback):
         self._scored = False  # an evaluation has come since the last save
 
     def on_train_start(self, state: TrainerState) -> None:
-        self.interval.last = state.global_step
+        self.interval.start(state)
         checkpoints, step = self.checkpoints, state.global_step
         with state.spans("checkpoint"):
             wanted = state.should_stop or (self._scored and checkpoints.lacks_pinned())
@@ -55,10 +55,15 @@ class CheckpointCallback(Callback):
             self.checkpoints.point_best()
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best": self.best, "best_step": self.checkpoints.pinned.get("best")}
+        return {
+            "best": self.best,
+            "best_step": self.checkpoints.pinned.get("best"),
+            "looked_at": self.interval.last,
+        }
 
     def load_state_dict(self, values: dict[str, Any]) -> None:
         self.best = values["best"]
+        self.interval.last = values.get("looked_at")
         if values["best_step"] is not None:
             self.checkpoints.pinned["best"] = values["best_step"]
 

@@ -77,9 +77,6 @@ def _collecting_problems(config: TrainConfig, groups: Groups) -> list[Problem]:
     if config.regime == "online" and groups.controls.max_epochs is not None:
         message = "counts passes over a dataset; online, set total_timesteps or max_updates"
         problems.append(Problem(("algo_kwargs", "max_epochs"), message))
-    if replay.vector_env == "async" and config.num_envs == 1:
-        message = "a process for a single environment only costs time; set num_envs, too"
-        problems.append(Problem(("algo_kwargs", "vector_env"), message))
     return problems
 
 

@@ -9,6 +9,7 @@ from rl_training.algorithms.base import Terms
 from rl_training.config import RunError
 from rl_training.runtime.evaluation.evaluator import Evaluation, EvaluationError, Evaluator
 from rl_training.runtime.loop.callback import Callback, Interval
+from rl_training.runtime.loop.interrupt import StepAbandoned
 from rl_training.runtime.loop.logging import MetricsLog
 from rl_training.runtime.loop.state import TrainerState
 from rl_training.runtime.loop.stop_reasons import INTERRUPTED
@@ -40,7 +41,7 @@ class EvaluationCallback(Callback):
         self._phase = ""
 
     def on_train_start(self, state: TrainerState) -> None:
-        self.interval.last = state.global_step
+        self.interval.start(state)
         self._phase = state.phase
         if self.evaluates_first or self.owed:
             self.evaluate(state)
@@ -57,15 +58,27 @@ class EvaluationCallback(Callback):
             self.evaluate(state)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"evaluated_at": self.evaluated_at, "owed": self.owed}
+        return {
+            "evaluated_at": self.evaluated_at,
+            "owed": self.owed,
+            "looked_at": self.interval.last,
+        }
 
     def load_state_dict(self, values: dict[str, Any]) -> None:
         self.evaluated_at, self.owed = values["evaluated_at"], values.get("owed", False)
+        self.interval.last = values.get("looked_at")
 
     def evaluate(self, state: TrainerState) -> None:
-        """Score the policy, write the scores and pass them on."""
+        """Score the policy, write the scores and pass them on.
+
+        A signal in the midst of it leaves the evaluation to the run that goes on.
+        """
         self.owed = True
-        evaluation = self._score(state)
+        try:
+            evaluation = self._score(state)
+        except StepAbandoned:
+            state.interrupt()
+            return
         metrics = evaluation.metrics()
         self.log.write(state, metrics)
         writer = self.log.writer

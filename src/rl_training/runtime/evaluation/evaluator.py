@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from rl_training.envs.env_config import EnvKwargs, parse_env_kwargs
 from rl_training.envs.errors import naming_the_env
 from rl_training.envs.factory import make_raw_env
 from rl_training.envs.rollout import roll_out
+from rl_training.runtime.loop.interrupt import StepAbandoned, StepGuard
 from rl_training.runtime.policy import Policy
 
 # far beyond any benchmark's limit; an episode this long will not end by itself
@@ -59,8 +61,10 @@ class Evaluator:
         env_kwargs: EnvKwargs,
         *,
         video_dir: Path | None = None,
+        guard: StepGuard | None = None,
     ) -> None:
         self.policy = policy
+        self.guard = guard  # limits the wait for the environment
         self.env_id = env_id
         options = parse_env_kwargs(env_kwargs)
         self.shaping = options.evaluation.reward
@@ -83,8 +87,16 @@ class Evaluator:
         )
 
     def _episode(self, seed: int, deterministic: bool) -> dict[str, Any]:
-        with naming_the_env(self.env_id):
-            episode = self._roll_out(seed, deterministic)
+        try:
+            with naming_the_env(self.env_id), self.guard or nullcontext():
+                episode = self._roll_out(seed, deterministic)
+        except StepAbandoned as abandoned:
+            if abandoned.timeout is None:  # after a signal
+                raise
+            raise RunError(
+                f"{self.env_id}: a step of an evaluation has not ended within "
+                f"{abandoned.timeout:g} seconds (env_step_timeout)"
+            ) from None
         if not math.isfinite(episode["return"]):
             raise RunError(
                 f"{self.env_id}: the return of the evaluation episode with seed {seed} is "
@@ -104,6 +116,8 @@ class Evaluator:
             steps=MAX_EPISODE_STEPS,
         )
         for length, step in enumerate(played, 1):
+            if self.guard is not None:
+                self.guard.renew()
             total += step.reward
             shaped += float(self.shaping.apply(step.reward))
             flag = step.info.get("is_success", step.info.get("success"))
@@ -117,7 +131,9 @@ class Evaluator:
         )
 
     def close(self) -> None:
-        self.env.close()
+        """Close the environment; a failure names it."""
+        with naming_the_env(self.env_id):
+            self.env.close()
 
 
 def _recorded(env: gym.Env[Any, Any], directory: Path) -> gym.Env[Any, Any]:

@@ -54,6 +54,7 @@ def build_experience(
         episode_seed=stream_seed(config.seed, "environment"),
         copy=False,
         goals=replay.her,
+        step_timeout=replay.env_step_timeout,
     )
     collector = collector_for(envs, data.spec, buffer, config.env_id)
     common: dict[str, Any] = {

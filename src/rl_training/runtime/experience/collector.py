@@ -4,29 +4,38 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
-from gymnasium.vector.async_vector_env import AsyncState
+from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
 from rl_training.config import RunError
 from rl_training.data.replay_buffer import ReplayBuffer, Rows
 from rl_training.envs.errors import naming_the_env
 from rl_training.envs.spaces import ActionScaler
+from rl_training.runtime.loop.interrupt import StepAbandoned
 from rl_training.spec import ProblemSpec
 
 log = logging.getLogger("rl_training")
 Observations = NDArray[np.float32]
 Act = Callable[[Observations], NDArray[Any]]
+# steps of a running episode that a resume can repeat; a longer one starts anew, or an endless episode
+# would make every checkpoint larger and every resume slower
+MAX_REPEATED = 100_000
 
 
 class CollectError(RunError):
     """Failure of an environment while collecting; the replay before it is intact."""
+
+
+class PolicyError(RunError):
+    """Action of the policy that is not finite: its networks have diverged."""
 
 
 @dataclass
@@ -78,26 +87,37 @@ class Collector:
         self.episodes = Episodes(np.zeros(self.num_envs), np.zeros(self.num_envs, np.int64))
         # number and actions of every running episode, from which a resume repeats it
         self._numbers = [0] * self.num_envs
-        self._actions: list[list[NDArray[Any]]] = [[] for _ in range(self.num_envs)]
+        self._actions: list[deque[NDArray[Any]]] = [
+            deque(maxlen=MAX_REPEATED) for _ in range(self.num_envs)
+        ]
+        # drawn, but not taken because an environment failed; the next step takes them
+        self._planned: NDArray[Any] | None = None
+        self.guard: AbstractContextManager[Any] = nullcontext()  # around waiting for environments
 
     @property
     def obs(self) -> Observations:
         """Current observation of each environment."""
         if self._obs is None:
-            with self._naming:
+            with self._naming, self.guard:
                 self._obs = np.array(self.envs.reset()[0], np.float32)
         return self._obs
 
     def step(self, act: Act) -> int:
-        """Step every environment once; returns how many transitions that made."""
-        obs = self.obs[:, : self._width]
-        actions = act(obs)
-        env_actions = self._scaler.to_env(actions)
+        """Step every environment once; return how many transitions that made.
+
+        0 if a signal ended the wait for an environment. After that, and after an error, the
+        actions that were drawn are those of the next step, so that a resume repeats this one.
+        """
         try:
-            with self._naming:
-                after, rewards, terminated, truncated, infos = self._step(env_actions)
+            obs = self.obs[:, : self._width]
+            actions = self._plan(act, obs)
+            env_actions = self._scaler.to_env(actions)
+            with self._naming, self.guard:
+                after, rewards, terminated, truncated, infos = self.envs.step(env_actions)
+        except StepAbandoned as abandoned:
+            return self._abandon(abandoned)
         except RunError as error:
-            raise CollectError(str(error)) from error.__cause__
+            raise self._failure(error) from error.__cause__
         ended = terminated | truncated
         some_ended = bool(ended.any())
         following = np.array(after, np.float32)
@@ -122,6 +142,7 @@ class Collector:
         if not math.isfinite(rows.sum()):
             self._refuse_nonfinite(rows, stepped)
         self.buffer.add_rows(rows, stepped)
+        self._planned = None
         self._remember(env_actions, rewards, stepped)
         self._obs = following
         if some_ended:
@@ -130,27 +151,23 @@ class Collector:
             self._resetting = ended
         return len(stepped)
 
-    def _step(self, actions: NDArray[Any]) -> Any:
-        if not isinstance(self.envs, AsyncVectorEnv):
-            return self.envs.step(actions)
-        try:
-            self.envs.step_async(actions)
-            waiting = list(self.envs.parent_pipes)
-            while waiting and not self._dead():
-                waiting = [pipe for pipe in waiting if not pipe.poll(1.0 / len(waiting))]
-            if not waiting:
-                return self.envs.step_wait()
-        except (EOFError, ConnectionError):  # it died in the middle of an answer
-            for process in self.envs.processes:
-                process.join(0.5)
-        dead = self._dead()
-        code = self.envs.processes[dead[0]].exitcode if dead else "no exit code"
-        which = dead[0] if dead else "?"
-        raise RunError(f"{self.env_id}: the process of environment {which} died ({code})")
+    def _plan(self, act: Act, obs: Observations) -> NDArray[Any]:
+        if self._planned is None:
+            self._planned = act(obs)
+        return self._planned
 
-    def _dead(self) -> list[int]:
-        assert isinstance(self.envs, AsyncVectorEnv)
-        return [index for index, p in enumerate(self.envs.processes) if not p.is_alive()]
+    def _failure(self, error: RunError) -> CollectError:
+        text = str(error)
+        return CollectError(text if self.env_id in text else f"{self.env_id}: {text}")
+
+    def _abandon(self, abandoned: StepAbandoned) -> int:
+        """Report an environment that hangs; after a signal, just no transition."""
+        if abandoned.timeout is None:
+            return 0
+        raise CollectError(
+            f"{self.env_id}: an environment has not answered a step within {abandoned.timeout:g} "
+            "seconds (env_step_timeout)"
+        )
 
     def _remember(self, actions: NDArray[Any], rewards: Any, stepped: NDArray[np.int64]) -> None:
         if stepped is self._everyone:
@@ -166,7 +183,7 @@ class Collector:
         over = stepped[ended[stepped]]
         self.episodes.end(over)
         for index in over.tolist():
-            self._actions[index] = []
+            self._actions[index].clear()
             self._numbers[index] += 1
         self._resetting = ended
         if self.mode is AutoresetMode.DISABLED:
@@ -177,9 +194,12 @@ class Collector:
     def _refuse_nonfinite(self, rows: Rows, stepped: NDArray[np.int64]) -> None:
         layout = self.buffer.layout
         for name, columns in (
+            (
+                "policy's action",
+                layout.actions,
+            ),  # first: an environment answers nonsense with nonsense
             ("observation", slice(layout.next_obs.start, layout.next_obs.stop)),
             ("reward", slice(layout.reward, layout.reward + 1)),
-            ("policy's action", layout.actions),
             ("achieved goal", layout.achieved),
         ):
             bad = ~np.isfinite(rows[:, columns]).all(1)
@@ -187,18 +207,19 @@ class Collector:
                 row = int(bad.argmax())
                 value = rows[row, columns][~np.isfinite(rows[row, columns])][0]
                 episode_step = int(self.episodes.lengths[stepped[row]]) + 1
-                raise CollectError(
+                kind = PolicyError if columns is layout.actions else CollectError
+                raise kind(
                     f"{self.env_id}: the {name} is {value} at step {episode_step} of an episode "
                     f"(environment {stepped[row]} of {self.num_envs}); nothing of it was stored"
                 )
 
     def close(self) -> None:
-        if not isinstance(self.envs, AsyncVectorEnv):
-            self.envs.close()
-        elif not self.envs.closed:
-            # gymnasium would first wait for an answer, which a dead process never gives
-            self.envs._state = AsyncState.DEFAULT
-            self.envs.close(terminate=True)
+        """Close the environments; a failure names them."""
+        try:
+            with self._naming, self.guard:
+                self.envs.close()
+        except StepAbandoned:
+            raise RunError(f"{self.env_id} hangs") from None
 
     # -- checkpoints --------------------------------------------------------------------------
 
@@ -207,10 +228,12 @@ class Collector:
         tensors = {}
         if self._obs is not None:
             tensors["envs.obs"] = torch.from_numpy(self._obs.copy())
-        for index, actions in enumerate(self._actions):
-            if actions:
-                tensors[f"envs.{index}.actions"] = torch.from_numpy(np.stack(actions))
         episodes = self.episodes
+        for index, actions in enumerate(self._actions):
+            if actions and episodes.lengths[index] <= MAX_REPEATED:
+                tensors[f"envs.{index}.actions"] = torch.from_numpy(np.stack(list(actions)))
+        if self._planned is not None:
+            tensors["envs.planned"] = torch.from_numpy(np.array(self._planned))
         values = {
             "episodes": list(self._numbers),
             "returns": episodes.returns.tolist(),
@@ -228,37 +251,45 @@ class Collector:
         self._numbers = list(values["episodes"])
         for index in range(self.num_envs):
             saved = tensors.get(f"envs.{index}.actions")
-            self._actions[index] = [] if saved is None else list(saved.numpy().copy())
+            self._actions[index].clear()
+            self._actions[index].extend(() if saved is None else saved.numpy().copy())
+        planned = tensors.get("envs.planned")
+        self._planned = None if planned is None else planned.numpy().copy()
         if "envs.obs" not in tensors:
             return
         expected = tensors["envs.obs"].numpy().copy()
         snapshots = [
-            {"episode": number, "actions": actions}
+            {"episode": number, "actions": list(actions)}
             for number, actions in zip(self._numbers, self._actions, strict=True)
         ]
         with self._naming:
             self.envs.reset()
             repeated = np.array(self._call("restore", snapshots), np.float32)
-            differs = (repeated != expected).any(1)
+            endless = self.episodes.lengths > MAX_REPEATED
+            differs = (repeated != expected).any(1) | endless
             self._obs = repeated
             if differs.any():
-                self._begin_anew(differs)
+                self._begin_anew(differs, endless)
 
     def _call(self, name: str, *arguments: Any) -> Any:
         envs: Any = self.envs  # only those of gymnasium's own making have `call`
         return envs.call(name, *arguments)
 
-    def _begin_anew(self, which: NDArray[np.bool_]) -> None:
+    def _begin_anew(self, which: NDArray[np.bool_], endless: NDArray[np.bool_]) -> None:
         assert self._obs is not None
+        reason = "does not come out the same from the same seed and actions"
+        if endless[which].all():
+            reason = f"has episodes of more than {MAX_REPEATED} steps, which are not repeated"
         log.warning(
-            "%s does not come out the same from the same seed and actions: %d of %d running episodes "
-            "start anew, so this run is not the one that was interrupted",
-            self.env_id, which.sum(), self.num_envs,
+            "%s %s: %d of %d running episodes start anew, so this run is not the one that was "
+            "interrupted",
+            self.env_id, reason, which.sum(), self.num_envs,
         )  # fmt: skip
+        self._planned = None  # drawn for observations that do not come back
         first = self._call("restart", which.tolist())
         for index in np.flatnonzero(which):
             self._obs[index] = first[index]
-            self._actions[index] = []
+            self._actions[index].clear()
             self._numbers[index] += 1
             self.episodes.returns[index] = 0
             self.episodes.lengths[index] = 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -41,6 +44,9 @@ class Offline:
 
     def report(self) -> dict[str, float]:
         return {}
+
+    def guard_with(self, guard: AbstractContextManager[Any]) -> None:
+        """Ignore it: there is no environment to wait for."""
 
     def close(self) -> None:
         """Do nothing: no environment is open."""

@@ -48,7 +48,7 @@ class OfflineToOnline(Online):
             return self._sample(updates)
         self.algorithm.online_progress = self._progress()
         tick = super().__next__()
-        if isinstance(tick, Collected):
+        if isinstance(tick, Collected) and tick.env_steps:
             self.sampler.after_collecting(tick.env_steps)
         return tick
 

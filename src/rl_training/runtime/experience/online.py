@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -124,6 +125,9 @@ class Online:
     def report(self) -> dict[str, float]:
         """Return episode statistics since the last report, and the size of the replay."""
         return {**self.collector.episodes.report(), "rollout/buffer_size": float(len(self.buffer))}
+
+    def guard_with(self, guard: AbstractContextManager[Any]) -> None:
+        self.collector.guard = guard
 
     def close(self) -> None:
         self.collector.close()

@@ -12,8 +12,9 @@ Regimes differ in the sampler: a dataset (offline), a replay buffer (online), or
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -79,6 +80,10 @@ class Experience(Protocol):
 
     def report(self) -> dict[str, float]:
         """Return metrics of the time since the last report."""
+        ...
+
+    def guard_with(self, guard: AbstractContextManager[Any]) -> None:
+        """Enter `guard` around every wait for an environment."""
         ...
 
     def close(self) -> None: ...

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from rl_training.config import RunError
 from rl_training.data.replay_buffer import ReplayBuffer
-from rl_training.runtime.experience.collector import Act, CollectError, Collector
+from rl_training.runtime.experience.collector import Act, Collector
+from rl_training.runtime.loop.interrupt import StepAbandoned
 from rl_training.spec import ProblemSpec
 
 
@@ -46,17 +47,19 @@ class SingleCollector(Collector):
 
     def step(self, act: Act) -> int:
         """Step the environment once; that makes one transition."""
-        obs = self.obs
-        actions = act(obs if self._width == obs.shape[1] else obs[:, : self._width])
-        env_action = self._scaler.to_env(actions)[0]
         try:
-            with self._naming:
+            obs = self.obs
+            actions = self._plan(act, obs if self._width == obs.shape[1] else obs[:, : self._width])
+            env_action = self._scaler.to_env(actions)[0]
+            with self._naming, self.guard:
                 after, gained, terminated, truncated, _ = self._env.step(env_action)
                 reward, ended = float(gained), bool(terminated or truncated)
                 last = self._observation(after)
                 following = self._observation(self._env.reset()[0]) if ended else last
+        except StepAbandoned as abandoned:
+            return self._abandon(abandoned)
         except RunError as error:
-            raise CollectError(str(error)) from error.__cause__
+            raise self._failure(error) from error.__cause__
         self._row_obs[:] = obs[0, : self._width]
         self._row_actions[:] = actions[0]
         self._row_next[:] = last[0, : self._width]
@@ -67,6 +70,7 @@ class SingleCollector(Collector):
         if not math.isfinite(self._row.dot(self._row)):
             self._refuse_nonfinite(self._rows, self._everyone)
         self.buffer.add_rows(self._rows, self._everyone)
+        self._planned = None
         self.episodes.returns[0] += reward
         self.episodes.lengths[0] += 1
         self._actions[0].append(env_action)

@@ -126,17 +126,23 @@ class CallbackList(Callback):
 class Interval:
     """Fires when `global_step` crosses a multiple of `every`, however far one tick moves it.
 
-    An environment step is over only after the updates that belong to it.
+    An environment step is over only after the updates that belong to it. A run that was interrupted
+    before these updates has still to fire for the step, so `last` belongs into its checkpoint.
     """
 
     def __init__(self, every: int) -> None:
         self.every = every
-        self.last = 0
+        self.last: int | None = None  # step at which it looked last
+
+    def start(self, state: TrainerState) -> None:
+        """Begin with the run, or go on between an environment step and its updates."""
+        if self.last is None or not state.mid_step:
+            self.last = state.global_step
 
     def crossed(self, state: TrainerState) -> bool:
         if state.mid_step:
             return False
         clock = state.global_step
-        fired = clock // self.every > self.last // self.every
+        fired = clock // self.every > (self.last or 0) // self.every
         self.last = clock
         return fired

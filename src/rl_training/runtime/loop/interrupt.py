@@ -1,24 +1,83 @@
-"""Ctrl-C and SIGTERM as an orderly stop."""
+"""Signals as an orderly stop: Ctrl-C, SIGTERM and SIGHUP end a run at its next tick, saved.
+
+`Interrupt` notes the signal, `InterruptCallback` stops the loop, and `StepGuard` ends the wait for an
+environment that does not come back.
+"""
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType, TracebackType
 from typing import Any
 
 from rl_training.algorithms.base import Terms
+from rl_training.envs.worker_envs import STOP_SIGNALS
 from rl_training.runtime.loop.callback import Callback
 from rl_training.runtime.loop.state import TrainerState
 from rl_training.runtime.loop.stop_reasons import INTERRUPTED
 
+log = logging.getLogger("rl_training")
+REPEAT_SECONDS = 0.5  # `timeout` and the like send a signal twice, to the process and to its group
+GRACE_SECONDS = 1.0  # after a signal, for an environment to finish its step
 
-class InterruptCallback(Callback):
-    """Turns Ctrl-C and SIGTERM into a stop at the end of the tick, so that the tick is saved whole."""
+
+class Interrupt:
+    """Notes the first signal; one that comes later acts as if nobody listened."""
 
     def __init__(self) -> None:
         self.interrupted = False
+        self._noted_at = 0.0
+        self._handlers: dict[signal.Signals, Any] = {}
+        self._guarded: StepGuard | None = None
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Catch signals inside the block, in the main thread; ignored ones stay ignored."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+        self._handlers = {n: h for n, h in handlers.items() if h != signal.SIG_IGN}
+        for number in self._handlers:
+            signal.signal(number, self._note)
+        try:
+            yield
+        finally:
+            self._restore()
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if not self.interrupted:
+            self.interrupted, self._noted_at = True, now
+            if self._guarded is not None:
+                self._guarded.limit_wait()
+        elif now - self._noted_at > REPEAT_SECONDS:
+            self._restore()
+            signal.raise_signal(signal.Signals(number))
+
+    def _restore(self) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        self._handlers = {}
+
+    def guards(self, guard: StepGuard) -> None:
+        """Let a signal end the wait inside `guard`, too."""
+        self._guarded = guard
+
+
+class InterruptCallback(Callback):
+    """Stops the run at the end of the tick in which a signal came, so that the tick is saved whole."""
+
+    def __init__(self, interrupt: Interrupt | None = None) -> None:
+        self.interrupt = Interrupt() if interrupt is None else interrupt
+
+    def on_train_start(self, state: TrainerState) -> None:
+        self._tick(state)
 
     def on_collect_end(self, state: TrainerState, env_steps: int) -> None:
         self._tick(state)
@@ -27,25 +86,76 @@ class InterruptCallback(Callback):
         self._tick(state)
 
     def _tick(self, state: TrainerState) -> None:
-        if self.interrupted:
+        if self.interrupt.interrupted:
             state.request_stop(INTERRUPTED)
+
+
+class StepAbandoned(BaseException):
+    """Raised inside an environment that takes too long; not an `Exception`, which it might catch."""
+
+    def __init__(self, timeout: float | None) -> None:
+        super().__init__(timeout)
+        self.timeout = timeout  # seconds; None after a signal
+
+
+class StepGuard:
+    """Limits the wait for an environment: to `env_step_timeout`, and to a second after a signal.
+
+    An alarm signal raises `StepAbandoned` in the Python code that waits, so it works in the main thread
+    only, and not while C code runs. Environments in processes are waited for in Python code.
+    """
+
+    def __init__(self, interrupt: Interrupt, timeout: float | None = None) -> None:
+        self.interrupt = interrupt
+        self.inside = False
+        usable = hasattr(signal, "setitimer")
+        in_main = threading.current_thread() is threading.main_thread()
+        self._usable = usable and in_main
+        self.timeout = timeout if self._usable else None
+        if timeout is not None and not self._usable:
+            log.warning(
+                "env_step_timeout needs the main thread here; vector_env: async works in any thread"
+            )
+        self._handler: Any = None
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Catch the first signal; a second one acts as if nobody listened."""
-        if threading.current_thread() is not threading.main_thread():
+        """Take over the alarm signal inside the block, if there may be a use for it."""
+        if not self._usable:
             yield
             return
-        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-        def note(number: int, frame: Any) -> None:
-            self.interrupted = True
-            signal.signal(number, handlers[signal.Signals(number)] or signal.SIG_DFL)
-
-        for number in handlers:
-            signal.signal(number, note)
+        before = signal.signal(signal.SIGALRM, self._abandon)
+        self.interrupt.guards(self)
         try:
             yield
         finally:
-            for number, handler in handlers.items():
-                signal.signal(number, handler or signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL if before is None else before)
+
+    def limit_wait(self) -> None:
+        """Give the environment another second, and look again every second."""
+        signal.setitimer(signal.ITIMER_REAL, GRACE_SECONDS, GRACE_SECONDS)
+
+    def renew(self) -> None:
+        """Start the time of a step."""
+        if self.timeout is not None and not self.interrupt.interrupted:
+            signal.setitimer(signal.ITIMER_REAL, self.timeout)
+
+    def __enter__(self) -> None:
+        self.inside = True
+        self.renew()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.inside = False
+        if self.timeout is not None and not self.interrupt.interrupted:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _abandon(self, number: int, frame: FrameType | None) -> None:
+        if self.inside:
+            self.inside = False
+            raise StepAbandoned(None if self.interrupt.interrupted else self.timeout)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from rl_training.config import RunError
 from rl_training.runs.metrics import MetricsWriter
 from rl_training.runtime.loop.callback import Callback, Interval
+from rl_training.runtime.loop.divergence import DivergedError, non_finite
 
 if TYPE_CHECKING:
     from rl_training.algorithms.base import Terms
@@ -33,6 +33,17 @@ class MetricsLog:
         self.listeners.on_log(state, metrics)
 
 
+class _Update(NamedTuple):
+    """Terms of one update that are not added up yet."""
+
+    step: int
+    number: int
+    terms: Terms
+
+    def values(self) -> dict[str, float]:
+        return {name: value.item() for name, value in self.terms.items()}
+
+
 class LoggingCallback(Callback):
     """Averages the losses since the last row and logs them when `log_interval` is crossed.
 
@@ -48,20 +59,22 @@ class LoggingCallback(Callback):
         self.log = log
         self.experience_metrics = experience_metrics
         self.interval = Interval(interval)
-        self._pending: list[Terms] = []
+        self._pending: list[_Update] = []
+        self._state: TrainerState | None = None
         self._sums: dict[str, list[float]] = {}  # name: [sum, count]
         self._clock = (time.perf_counter(), 0, 0)
         self._row_step = 0
 
     def on_train_start(self, state: TrainerState) -> None:
-        self.interval.last = state.global_step
+        self.interval.start(state)
+        self._state = state
         self._clock = (time.perf_counter(), state.update_count, state.global_step)
 
     def on_collect_end(self, state: TrainerState, env_steps: int) -> None:
         self._tick(state)
 
     def on_update_end(self, state: TrainerState, terms: Terms) -> None:
-        self._pending.append(terms)
+        self._pending.append(_Update(state.global_step, state.update_count, terms))
         if len(self._pending) >= FOLD:
             with state.spans("log"):
                 self._fold()
@@ -84,15 +97,19 @@ class LoggingCallback(Callback):
             self._log(state)
 
     def state_dict(self) -> dict[str, Any]:
-        pending = [{key: value.item() for key, value in terms.items()} for terms in self._pending]
-        for terms in pending:
-            _refuse_divergence(terms)  # never save networks that have already blown up
-        return {"sums": self._sums, "pending": pending, "row_step": self._row_step}
+        self._refuse_divergence()  # never save networks that have already blown up
+        return {
+            "sums": self._sums,
+            "pending": [update.values() for update in self._pending],
+            "row_step": self._row_step,
+            "looked_at": self.interval.last,
+        }
 
     def load_state_dict(self, values: dict[str, Any]) -> None:
         self._sums, self._row_step = values["sums"], values["row_step"]
+        self.interval.last = values.get("looked_at")
         self._pending = [
-            {key: torch.tensor(value) for key, value in terms.items()}
+            _Update(0, 0, {key: torch.tensor(value) for key, value in terms.items()})
             for terms in values["pending"]
         ]
 
@@ -111,22 +128,20 @@ class LoggingCallback(Callback):
         }
 
     def _fold(self) -> None:
-        names = dict.fromkeys(name for terms in self._pending for name in terms)
-        for name in names:
-            values = torch.stack([terms[name] for terms in self._pending if name in terms]).double()
+        pending = [update.terms for update in self._pending]
+        for name in dict.fromkeys(name for terms in pending for name in terms):
+            values = torch.stack([terms[name] for terms in pending if name in terms]).double()
             if values.ndim > 1:
                 shape = tuple(values.shape[1:])
                 raise RunError(f"the term {name!r} must be one number, but has shape {shape}")
             total, count = self._sums.get(name, [0.0, 0])
             self._sums[name] = [total + values.sum().item(), count + len(values)]
+        if non_finite({name: total for name, (total, _) in self._sums.items()}) is not None:
+            self._refuse_divergence()
         self._pending = []
-        _refuse_divergence({name: total for name, (total, _) in self._sums.items()})
 
-
-def _refuse_divergence(values: dict[str, float]) -> None:
-    for name, value in values.items():
-        if not math.isfinite(value):
-            raise RunError(
-                f"training diverged: {name} is {value}; lower learning_rate or scale the rewards "
-                "(reward_scale), then start again or resume from an earlier checkpoint"
-            )
+    def _refuse_divergence(self) -> None:
+        for update in self._pending:
+            bad = non_finite(update.values())
+            if bad is not None and self._state is not None:
+                raise DivergedError(self._state.algorithm, update.step, update.number, bad)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rl_training.runtime.loop.stop_reasons import INTERRUPTED
 from rl_training.runtime.loop.timing import Spans
 
 
@@ -29,6 +30,10 @@ class TrainerState:
         """End the run at this tick; the first reason is kept."""
         if not self.should_stop:
             self.should_stop, self.stop_reason = True, reason
+
+    def interrupt(self) -> None:
+        """End the run at once, as one that has more to do, whatever else had ended it."""
+        self.should_stop, self.stop_reason = True, INTERRUPTED
 
     def clear_stop(self) -> None:
         """Let a run that was stopped go on."""
