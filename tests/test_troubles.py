@@ -292,3 +292,26 @@ def test_the_state_of_an_endless_episode_stays_bounded(
     with caplog.at_level(logging.WARNING):
         assert resume(run_dir, total_timesteps=80).stop_reason == "total_timesteps"
     assert "more than 40 steps" in caplog.text
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_while_loading_ends_the_command_with_a_line(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    """The module of the environment stands for anything that is slow before training begins."""
+    (tmp_path / "slow_env.py").write_text(
+        "import pathlib, time\npathlib.Path('loading').touch()\ntime.sleep(100)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rl_training", "train", "sac/pendulum", "env_id=slow_env:Slow"],
+        cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "loading").exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (130, "interrupted\n")
+    assert not (tmp_path / "runs").exists()

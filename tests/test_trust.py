@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
+import yaml
 
 from rl_training import TD3BC, api
-from rl_training.config import ConfigError, DatasetError, EnvError
+from rl_training.cli.console import say_json, show_notes
+from rl_training.cli.main import main
+from rl_training.cli.seed_lines import SeedLines
+from rl_training.config import ConfigError, DatasetError, EnvError, visible
 from rl_training.data import load_transition_dataset
 from rl_training.envs import make_env, make_vector_env
 from rl_training.experiment import load_config
@@ -23,6 +33,7 @@ from rl_training.runs.git_state import git_state
 from rl_training.runs.layout import create_run_dir
 from rl_training.runtime import TrainConfig, train, trust
 from rl_training.runtime.checkpoints.manifest import sealed
+from rl_training.runtime.loop.progress import ProgressCallback
 from tests.support.envs import ScriptedEnv
 
 MODULE = """
@@ -367,3 +378,104 @@ def test_a_strangers_repository_runs_no_program(repository: Path, setting: str) 
     assert len(state["commit"]) == 40
     assert state["dirty"] is None  # not known
     assert not marker.exists()
+
+
+EVIL = "a\x1b[2J\x1b]0;title\x07\r\x08\x7f\x9b31m\u202e[red]b"
+SHOWN = r"a\x1b[2J\x1b]0;title\x07\x0d\x08\x7f\x9b31m\u202e[red]b"
+CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def test_control_characters_are_made_visible_and_other_text_stays() -> None:
+    assert visible(EVIL) == SHOWN
+    assert visible("±µ 日本\n\tÄ 👩‍👩‍👧") == "±µ 日本\n\tÄ 👩‍👩‍👧"
+
+
+def _said(capfd: pytest.CaptureFixture[str], *words: str) -> str:
+    """All that a command wrote to the terminal; no control character is among it."""
+    capfd.readouterr()
+    main(list(words))
+    written = "".join(capfd.readouterr())
+    assert not CONTROLS.search(written), repr(written)
+    return written
+
+
+def test_no_escape_sequence_of_a_file_reaches_the_terminal(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    small_config: Callable[..., TrainConfig],
+    log_file: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    quoted = json.dumps(EVIL)
+    Path("keys.yaml").write_text(f"algo: bc\n{quoted}: 1\n")
+    Path("values.yaml").write_text(f"algo: bc\nenv_id: {quoted}\ntags: [{quoted}]\n")
+    Path("algo.yaml").write_text(f"algo: {quoted}\n")
+    assert SHOWN in _said(capfd, "config", "keys.yaml")
+    assert r"\u202e" in _said(capfd, "config", "values.yaml")
+    _said(capfd, "train", "values.yaml")
+    _said(capfd, "config", "algo.yaml")
+    assert SHOWN in _said(capfd, "config", f"{EVIL}.yaml")  # as a shell would complete the name
+    assert SHOWN in _said(capfd, "eval", EVIL)
+    _said(capfd, "eval", "--episodes", EVIL, "x")  # usage errors come from click
+    _said(capfd, "--debug", "config", "keys.yaml")
+
+    np.savez("log.npz", **{**np.load(log_file), EVIL: np.zeros(3)})
+    for verb in ("info", "check"):
+        _said(capfd, "data", verb, "log.npz")
+        json.loads(_said(capfd, "data", verb, "log.npz", "--json"))
+
+    run_dir = train(small_config(tags=(EVIL,))).run_dir
+    config = yaml.safe_load((run_dir / "config.yaml").read_text())
+    (run_dir / "config.yaml").write_text(json.dumps({**config, "env_id": EVIL}))
+    row = json.dumps({"step": 50, f"eval/{EVIL}": 1.0, "eval/return_mean": 1.0})
+    with (run_dir / "metrics.jsonl").open("a") as file:
+        file.write(row + "\n" + EVIL + "\n")
+    result = json.loads((run_dir / "result.json").read_text())
+    (run_dir / "result.json").write_text(
+        json.dumps({**result, "stop_reason": EVIL, "metrics": {EVIL: 1.0}, "seconds": {EVIL: 1.0}})
+    )
+    _said(capfd, "report", str(run_dir))
+    written = _said(capfd, "report", str(run_dir), "--json")
+    if not written.startswith("error"):
+        json.loads(written)
+    _said(capfd, "resume", str(run_dir), "--total-timesteps", "40")
+    evil_dir = run_dir.rename(run_dir.with_name("run" + EVIL.replace("/", "")))
+    assert SHOWN in _said(capfd, "resume", str(evil_dir), "--total-timesteps", "50")
+
+
+def test_warnings_and_notes_are_made_visible(capfd: pytest.CaptureFixture[str]) -> None:
+    show_notes()
+    logging.getLogger("rl_training").warning("%s", EVIL)
+    warnings.warn(f"\x1b[33mWARN: {EVIL}\x1b[0m", UserWarning, stacklevel=1)
+    SeedLines([1]).show(1, {"state": "note", "text": EVIL})
+    SeedLines([1]).show(1, {"state": "failed", "error": EVIL})
+    written = capfd.readouterr().err
+    assert written.splitlines() == [
+        f"note: {SHOWN}",
+        f"warning: WARN: {SHOWN}",
+        f"seed 1  note: {SHOWN}",
+        f"seed 1  failed: {SHOWN}",
+    ]
+
+
+def test_json_with_control_characters_stays_json(capfd: pytest.CaptureFixture[str]) -> None:
+    say_json({EVIL: EVIL})
+    written = capfd.readouterr().out
+    assert not CONTROLS.search(written)
+    assert json.loads(written) == {EVIL: EVIL}
+
+
+def test_the_progress_bar_takes_no_markup_from_names() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    stream = Terminal()
+    bar = ProgressCallback(10, stream)
+    learner = SimpleNamespace(name=EVIL)
+    bar.on_train_start(SimpleNamespace(algorithm=learner, update_count=0, global_step=0))  # type: ignore[arg-type]
+    bar.close()
+    assert r"\x1b[2J" in stream.getvalue()
+    assert "[red]b" in stream.getvalue()
+    assert "\x07" not in stream.getvalue()

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 
 def main() -> None:
-    from rl_training.cli.main import main as run
+    from rl_training.cli import signals
 
-    raise SystemExit(run())
+    try:
+        signals.raise_on_signals()
+        from rl_training.cli.main import main as run
+
+        code = run()
+    except KeyboardInterrupt:
+        code = signals.exit_code()
+    raise SystemExit(code)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 import warnings
 from typing import Annotated, Any
@@ -11,35 +12,46 @@ from typing import Annotated, Any
 import typer
 
 from rl_training import api
+from rl_training.config import visible
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def say(text: str = "") -> None:
     """Write a line of the result to stdout."""
-    sys.stdout.write(f"{text}\n")
+    sys.stdout.write(f"{visible(text)}\n")
 
 
 def note(text: str) -> None:
     """Write a line that is not part of the result to stderr."""
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{visible(text)}\n")
 
 
 def say_json(value: Any) -> None:
-    say(json.dumps(value, indent=2))
+    text = json.dumps(value, indent=2)  # escapes all control characters but this one
+    say(text.replace("\x7f", "\\u007f"))
 
 
-def show_notes(quiet: bool = False) -> None:
-    """Let the package's notes and warnings reach stderr as plain lines."""
+class _VisibleText(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record))
+
+
+def show_notes(quiet: bool = False, debug: bool | None = None) -> None:
+    """Let the package's notes and warnings reach stderr as plain lines; None leaves `debug` as it is."""
     logger = logging.getLogger("rl_training")
+    debug = logger.level == logging.DEBUG if debug is None else debug
     logger.handlers.clear()
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("note: %(message)s"))
+    handler.setFormatter(_VisibleText("note: %(message)s"))
     logger.addHandler(handler)
-    logger.setLevel(logging.WARNING if quiet else logging.INFO)
+    logger.setLevel(logging.DEBUG if debug else logging.WARNING if quiet else logging.INFO)
     logger.propagate = False
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
         if issubclass(category, UserWarning):
-            note(f"warning: {message}")
+            # gymnasium colours its warnings; what else a message holds is not ours to interpret
+            note(f"warning: {_COLOURS.sub('', str(message))}")
 
     warnings.showwarning = show
 

@@ -10,12 +10,12 @@ from typing import Annotated
 
 import typer
 
-from rl_training.cli import data, doctor, evaluate, predict, report, show, train
+from rl_training.cli import data, doctor, evaluate, predict, report, show, signals, train
 from rl_training.cli.console import note, say, show_notes
 from rl_training.config import RLTrainingError, RunError
 from rl_training.imports import working_directory
 
-USER_ERROR, RUN_FAILED, INTERRUPTED = 2, 1, 130
+USER_ERROR, RUN_FAILED = 2, 1
 
 app = typer.Typer(
     name="rl-training",
@@ -50,10 +50,15 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show it.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+    debug: Annotated[
+        bool,
+        typer.Option(
+            "--debug", help="Show tracebacks of errors; write the batch if training diverges."
+        ),
+    ] = False,
 ) -> None:
     working_directory()  # an error now, in plain words, if it is gone
-    show_notes()
+    show_notes(debug=debug)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -67,25 +72,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = (["--debug"] if debug else []) + [word for word in words if word != "--debug"]
     try:
         code = app(args=words, prog_name="rl-training", standalone_mode=False)
-        return int(code or 0)
+        # typer turns the interrupt of a signal into a code without a word
+        return signals.exit_code() if signals.came() else int(code or 0)
     except RLTrainingError as error:
         return _fail(error, RUN_FAILED if isinstance(error, RunError) else USER_ERROR, debug)
     except (KeyboardInterrupt, typer.Abort):
-        return INTERRUPTED
+        return signals.exit_code()
     except BrokenPipeError:
         sys.stderr.close()
         return 0
     except Exception as error:
         # usage errors: later versions of typer have a copy of click's classes, so not by class
         if hasattr(error, "show") and hasattr(error, "exit_code"):
-            error.show()
+            usage = io.StringIO()
+            error.show(file=usage)
+            note(usage.getvalue().rstrip("\n"))
             return int(error.exit_code)
-        return _fail(error, RUN_FAILED, debug)
+        return signals.exit_code() if signals.came() else _fail(error, RUN_FAILED, debug)
 
 
 def _fail(error: Exception, code: int, debug: bool) -> int:
     if debug:
-        traceback.print_exception(error)
+        note("".join(traceback.format_exception(error)).rstrip("\n"))
         return code
     if isinstance(error, RLTrainingError):
         note(f"error: {error}")

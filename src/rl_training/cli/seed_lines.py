@@ -12,6 +12,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from rl_training.cli.console import note
+from rl_training.config import visible
+
 LINE_SECONDS = 10.0
 
 
@@ -58,9 +61,9 @@ class SeedLines:
 
     def _write(self, line: str) -> None:
         if self._live is not None:
-            self._live.console.print(Text(line))  # above the live lines
+            self._live.console.print(Text(visible(line)))  # above the live lines
             return
-        sys.stderr.write(f"{line}\n")
+        note(line)
         sys.stderr.flush()
 
     def _table(self) -> Table:
@@ -68,7 +71,7 @@ class SeedLines:
         table.add_column(no_wrap=True)
         table.add_column(no_wrap=True, overflow="ellipsis")
         for seed, text in self._texts.items():
-            table.add_row(f"seed {seed}", Text(text))
+            table.add_row(f"seed {seed}", Text(visible(text)))
         return table
 
 

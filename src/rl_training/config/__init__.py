@@ -3,6 +3,7 @@
 - `errors`   every error that users see, and `Problem`, one thing wrong with a configuration
 - `options`  `Options`, the base of every group of options, and `option`, one of its fields
 - `yaml`     reading and writing YAML
+- `text`     text from files on its way to a terminal
 """
 
 from rl_training.config.errors import (
@@ -19,6 +20,7 @@ from rl_training.config.errors import (
     unknown_key,
 )
 from rl_training.config.options import Options, OptionsT, option, problems_of, type_name
+from rl_training.config.text import visible
 from rl_training.config.yaml import dump_yaml, parse_yaml
 
 __all__ = [
@@ -40,4 +42,5 @@ __all__ = [
     "suggest",
     "type_name",
     "unknown_key",
+    "visible",
 ]

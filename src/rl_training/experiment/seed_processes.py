@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import multiprocessing
 import os
 import signal
@@ -17,11 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.config import ConfigError, RunError
+from rl_training.envs.worker_envs import STOP_SIGNALS
 from rl_training.experiment.seed_training import train_seed
 from rl_training.imports import starting_processes
 from rl_training.runtime.config.train_config import TrainConfig
+from rl_training.runtime.loop.interrupt import Interrupt
 from rl_training.runtime.trainer import TrainResult
 
+log = logging.getLogger("rl_training")
 # called with a seed and a message about it, whose `state` is one of
 #   starting
 #   running  step, total, updates_per_second, return (None before the first evaluation)
@@ -29,6 +33,9 @@ from rl_training.runtime.trainer import TrainResult
 #   ended    run_dir, checkpoint_path, metrics, stop_reason
 #   failed   error, is_user_error
 Report = Callable[[int, Mapping[str, Any]], None]
+
+
+_OF_TERMINALS = tuple(number for number in STOP_SIGNALS if number != signal.SIGTERM)
 
 
 class SeedsFailedError(RunError):
@@ -88,13 +95,13 @@ def train_in_processes(
     waiting = list(configs)
     started: list[SeedProcess] = []
     running: dict[Connection, SeedProcess] = {}
-    with _forwarding_signals(running) as interrupted, _importable_main():
-        while running or (waiting and not interrupted.is_set()):
-            while waiting and len(running) < jobs and not interrupted.is_set():
+    with _forwarding_signals(running) as interrupt, _importable_main():
+        while running or (waiting and not interrupt.interrupted):
+            while waiting and len(running) < jobs and not interrupt.interrupted:
                 seed = _start(waiting.pop(0), plugins, auto_resume)
                 started.append(seed)
                 running[seed.messages] = seed
-                if interrupted.is_set():  # the signal came before this seed was in `running`
+                if interrupt.interrupted:  # the signal came before this seed was in `running`
                     _terminate({seed.messages: seed})
                 report(seed.seed, {"state": "starting"})
             for messages in wait(list(running), timeout=0.5):
@@ -108,7 +115,7 @@ def train_in_processes(
     failed = [
         seed
         for seed in started
-        if seed.error is not None and not (interrupted.is_set() and seed.was_terminated)
+        if seed.error is not None and not (interrupt.interrupted and seed.was_terminated)
     ]
     if not failed:
         return results
@@ -123,30 +130,37 @@ def _start(config: TrainConfig, plugins: Sequence[str], auto_resume: bool) -> Se
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(
         target=train_seed,
-        args=(config.as_dict(), tuple(plugins), sender, auto_resume),
+        args=(
+            config.as_dict(),
+            tuple(plugins),
+            sender,
+            auto_resume,
+            log.isEnabledFor(logging.DEBUG),
+        ),
         daemon=False,
     )
-    with _ignoring_ctrl_c(), starting_processes():
+    with _ignoring(_OF_TERMINALS), starting_processes():
         process.start()
     sender.close()  # so that the end of the process is the end of its messages
     return SeedProcess(config.seed, process, receiver)
 
 
 @contextmanager
-def _ignoring_ctrl_c() -> Iterator[None]:
-    """Start processes that ignore Ctrl-C until they train: the parent sends them SIGTERM instead.
+def _ignoring(numbers: Sequence[signal.Signals]) -> Iterator[None]:
+    """Start processes that ignore what a terminal sends to all of them: the parent sends SIGTERM.
 
-    A terminal sends SIGINT to all of them, and an interpreter that is starting would answer with a
-    traceback.
+    Otherwise an interpreter that is starting would answer with a traceback, and one that trains would
+    take the two for a second signal, which ends it at once.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before or signal.SIG_DFL)
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)
 
 
 @contextmanager
@@ -167,32 +181,18 @@ def _importable_main() -> Iterator[None]:
 
 
 @contextmanager
-def _forwarding_signals(running: Mapping[Any, SeedProcess]) -> Iterator[threading.Event]:
-    """Pass Ctrl-C and SIGTERM on to every seed, which then saves a checkpoint and ends.
+def _forwarding_signals(running: Mapping[Any, SeedProcess]) -> Iterator[Interrupt]:
+    """Pass Ctrl-C, SIGTERM and SIGHUP on to every seed, which then saves a checkpoint and ends.
 
     A second signal acts as it would without us, and ends the seeds at once.
     """
-    interrupted = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield interrupted
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def forward(number: int, frame: Any) -> None:
-        interrupted.set()
-        signal.signal(number, before[signal.Signals(number)] or signal.SIG_DFL)
-        _terminate(running)
-
-    for number in before:
-        signal.signal(number, forward)
-    try:
-        yield interrupted
-    except BaseException:
-        _terminate(running)
-        raise
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler or signal.SIG_DFL)
+    interrupt = Interrupt(then=lambda: _terminate(running))
+    with interrupt.listening():
+        try:
+            yield interrupt
+        except BaseException:
+            _terminate(running)
+            raise
 
 
 def _terminate(running: Mapping[Any, SeedProcess]) -> None:

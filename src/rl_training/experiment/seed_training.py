@@ -78,7 +78,11 @@ class _NoteMessages(logging.Handler):
 
 
 def train_seed(
-    values: dict[str, Any], plugins: Sequence[str], messages: Connection, auto_resume: bool = False
+    values: dict[str, Any],
+    plugins: Sequence[str],
+    messages: Connection,
+    auto_resume: bool = False,
+    debug: bool = False,
 ) -> None:
     """Train one configuration in this process; the last message says how it ended."""
 
@@ -89,7 +93,7 @@ def train_seed(
             return
 
     forget_safe_path()
-    _send_notes(send)
+    _send_notes(send, debug)
     try:
         for plugin in plugins:
             load_plugin(plugin)
@@ -113,7 +117,7 @@ def train_seed(
     )
 
 
-def _send_notes(send: Send) -> None:
+def _send_notes(send: Send, debug: bool) -> None:
     """Send warnings, and those of the package's log, instead of writing between the live lines."""
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
@@ -121,7 +125,7 @@ def _send_notes(send: Send) -> None:
             send({"state": "note", "text": str(message)})
 
     logger = logging.getLogger("rl_training")
-    logger.setLevel(logging.WARNING)
+    logger.setLevel(logging.DEBUG if debug else logging.WARNING)
     logger.addHandler(_NoteMessages(send))
     logger.propagate = False
     warnings.showwarning = show

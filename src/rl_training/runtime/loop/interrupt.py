@@ -10,7 +10,7 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
@@ -29,11 +29,11 @@ GRACE_SECONDS = 1.0  # after a signal, for an environment to finish its step
 class Interrupt:
     """Notes the first signal; one that comes later acts as if nobody listened."""
 
-    def __init__(self) -> None:
+    def __init__(self, then: Callable[[], None] = lambda: None) -> None:
         self.interrupted = False
+        self.then = then  # called after the first signal
         self._noted_at = 0.0
         self._handlers: dict[signal.Signals, Any] = {}
-        self._guarded: StepGuard | None = None
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -54,8 +54,7 @@ class Interrupt:
         now = time.monotonic()
         if not self.interrupted:
             self.interrupted, self._noted_at = True, now
-            if self._guarded is not None:
-                self._guarded.limit_wait()
+            self.then()
         elif now - self._noted_at > REPEAT_SECONDS:
             self._restore()
             signal.raise_signal(signal.Signals(number))
@@ -64,10 +63,6 @@ class Interrupt:
         for number, handler in self._handlers.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         self._handlers = {}
-
-    def guards(self, guard: StepGuard) -> None:
-        """Let a signal end the wait inside `guard`, too."""
-        self._guarded = guard
 
 
 class InterruptCallback(Callback):
@@ -125,7 +120,7 @@ class StepGuard:
             yield
             return
         before = signal.signal(signal.SIGALRM, self._abandon)
-        self.interrupt.guards(self)
+        self.interrupt.then = self.limit_wait
         try:
             yield
         finally:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from rl_training.config import visible
 from rl_training.runtime.loop.callback import Callback
 
 if TYPE_CHECKING:
@@ -37,17 +38,19 @@ class ProgressCallback(Callback):
         self._first_update = state.update_count
         if self.live:
             self._bar = Progress(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 MofNCompleteColumn(),
-                TextColumn("{task.fields[rate]:.0f} updates/s  return {task.fields[score]}"),
+                TextColumn(
+                    "{task.fields[rate]:.0f} updates/s  return {task.fields[score]}", markup=False
+                ),
                 TimeRemainingColumn(),
                 console=Console(file=self.stream),
                 transient=True,
             )
             self._bar.start()
             self._bar.add_task(
-                state.algorithm.name,
+                visible(state.algorithm.name),
                 total=self.total,
                 completed=state.global_step,
                 rate=0.0,
@@ -91,5 +94,6 @@ class ProgressCallback(Callback):
         return (state.update_count - self._first_update) / max(elapsed, 1e-9)
 
     def _line(self, state: TrainerState, text: str) -> None:
-        self.stream.write(f"{state.algorithm.name} {state.global_step}/{self.total}  {text}\n")
+        line = f"{state.algorithm.name} {state.global_step}/{self.total}  {text}"
+        self.stream.write(f"{visible(line)}\n")
         self.stream.flush()

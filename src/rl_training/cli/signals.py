@@ -1,0 +1,40 @@
+"""Signals outside of training: Ctrl-C, SIGTERM and SIGHUP end a command with one line and code 130.
+
+While a run trains, the training loop takes them over. This module imports nothing of weight, because it
+also stands guard while PyTorch is being imported.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from types import FrameType
+
+EXIT_CODE = 130
+_NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
+_came = False
+
+
+def raise_on_signals() -> None:
+    """Turn signals into `KeyboardInterrupt`; ignored ones, as under nohup, stay ignored."""
+    for name in _NAMES:
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _interrupt)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    global _came
+    _came = True
+    raise KeyboardInterrupt
+
+
+def came() -> bool:
+    """Tell whether a signal has come: modules in the midst of being imported fail in odd ways."""
+    return _came
+
+
+def exit_code() -> int:
+    """Say that the command was interrupted."""
+    sys.stderr.write("interrupted\n")
+    return EXIT_CODE
