@@ -30,7 +30,7 @@ def find_minari(dataset_id: str, download: bool) -> Any:
         raise MissingExtraError("dataset_kind 'minari'", "Minari", "minari") from None
     if not _ID.fullmatch(dataset_id) or ".." in dataset_id.split("/"):
         raise DatasetError(
-            f"{dataset_id!r} is not a name of a Minari dataset, such as D4RL/door/human-v2"
+            f"{dataset_id!r}: a Minari id is a name such as D4RL/door/human-v2, not a path"
         )
     dataset = _open_local(minari, dataset_id)
     if dataset is None:
@@ -54,8 +54,6 @@ def _open_local(minari: Any, dataset_id: str) -> Any:
     from minari.storage.datasets_root_dir import get_dataset_path
 
     label = f"cannot open Minari dataset {dataset_id!r}"
-    if Path(dataset_id).is_absolute() or ".." in Path(dataset_id).parts or "\0" in dataset_id:
-        raise DatasetError(f"{label}: an id is a name such as D4RL/door/human-v2, not a path")
     directory = Path(get_dataset_path(dataset_id)) / "data"
     if not directory.is_dir():
         return None
