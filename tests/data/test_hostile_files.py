@@ -255,6 +255,7 @@ def patched_directory(content, offset, value):
     ("offset", "value", "expected"),
     [
         (8, b"\x01", "is encrypted"),
+        (32, bytes([46 + len("actions.npy")]), "hides what follows"),  # the next entry as a comment
         (10, struct.pack("<H", 14), "packed in a way that NumPy does not use"),
         (24, struct.pack("<I", 2**31), "two sizes"),
         (20, struct.pack("<II", 2**32 - 2, 2**32 - 2), "claims to hold 4.3 GB"),

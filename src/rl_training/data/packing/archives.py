@@ -67,6 +67,8 @@ def _check_members(members: list[zipfile.ZipInfo], label: str, stored: int) -> N
         if member.filename in names:
             raise DatasetError(f"{label} holds {name!r} twice. Keep one.")
         names.add(member.filename)
+        if member.comment:  # nobody writes one: a damaged length hides the members that follow
+            raise DatasetError(f"{label} is damaged: {name!r} hides what follows it")
         if member.flag_bits & 1:
             raise DatasetError(f"{label}: {name!r} is encrypted. Save it without a password.")
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
