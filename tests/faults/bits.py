@@ -49,7 +49,9 @@ def cases(rng: random.Random, base: Path, quick: bool) -> Iterator[Case]:
     assert run is not None
     (run / "result.json").write_text(json.dumps({"step": 30, "stop_reason": None, "metrics": {}}))
     names = sorted(
-        str(path.relative_to(run)) for path in run.rglob("*") if path.is_file() and path.stat().st_size
+        str(path.relative_to(run))
+        for path in run.rglob("*")
+        if path.is_file() and path.stat().st_size
     )
     for name in rng.sample(names, 4) if quick else names:
         for _ in range(1 if quick else 8):
@@ -67,7 +69,9 @@ def interrupted(base: Path, name: str, values: dict[str, Any], step: int) -> Pat
     output = Path(values["output_dir"])
     if not output.exists():
         stop = StopAt(step)
-        ended = call(lambda: train(TrainConfig(**values), callbacks=[stop]), base / f"{name}.output")
+        ended = call(
+            lambda: train(TrainConfig(**values), callbacks=[stop]), base / f"{name}.output"
+        )
         assert list(output.glob("*/checkpoints/step_*")), ended.output
     return output
 

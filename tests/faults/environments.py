@@ -63,7 +63,9 @@ def fail_and_mend(setup: str, fault: str, at: int, base: Path, work: Path) -> Ta
     plan = work / "plan.json"
     plan.write_text(json.dumps({"how": fault, "at": at}))
     ended = Child(
-        lambda: guarded(lambda: go_on(values)), work / "failing.output", environment={PLAN: str(plan)}
+        lambda: guarded(lambda: go_on(values)),
+        work / "failing.output",
+        environment={PLAN: str(plan)},
     ).wait(30.0)
     if not (work / "plan.json.injected").exists():
         return Tally()  # the run was over before: nothing was injected

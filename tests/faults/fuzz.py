@@ -65,7 +65,10 @@ def outcome(
         return Verdict.REFUSED, ""
     except BaseException as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
-        return Verdict.FOREIGN, f"{type(error).__name__}: {str(error)[:200]} ({where.filename}:{where.lineno})"
+        return (
+            Verdict.FOREIGN,
+            f"{type(error).__name__}: {str(error)[:200]} ({where.filename}:{where.lineno})",
+        )
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
     return Verdict.SURVIVED, ""

@@ -45,7 +45,9 @@ def checkpoint_attacks(run: Path) -> Iterator[Attack]:
     for key in sorted(manifest):
         for number, value in enumerate(WRONG):
             if number % 3 == len(key) % 3:  # a third of all, spread over keys
-                yield Attack(f"manifest {key}: value {number}", partial(_set, key, value), READS, True)
+                yield Attack(
+                    f"manifest {key}: value {number}", partial(_set, key, value), READS, True
+                )
     for name in ("../../victim", "/etc/passwd", "0-9/../../x", "\x1b[2J"):
         yield Attack(f"manifest file {name!r}", partial(_named_file, name), READS, True)
         yield Attack(f"manifest segment {name!r}", partial(_named_segment, name), READS, True)

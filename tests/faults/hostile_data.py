@@ -22,8 +22,12 @@ BOMB = 2**33  # bytes of zeros, a few MB in a zip
 
 
 def yaml_attacks() -> Iterator[Attack]:
-    bomb = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12))
-    merges = "b0: &b0 {k: 1}\n" + "".join(f"b{n}: &b{n} {{<<: [{', '.join([f'*b{n - 1}'] * 9)}]}}\n" for n in range(1, 12))
+    bomb = "a0: &a0 [x, x]\n" + "".join(
+        f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)
+    )
+    merges = "b0: &b0 {k: 1}\n" + "".join(
+        f"b{n}: &b{n} {{<<: [{', '.join([f'*b{n - 1}'] * 9)}]}}\n" for n in range(1, 12)
+    )
     texts = {
         "alias bomb": bomb,
         "alias bomb as options": bomb + "algo: bc\nalgo_kwargs: {hidden_sizes: *a11}\n",
@@ -47,7 +51,13 @@ def yaml_attacks() -> Iterator[Attack]:
     }
     for tag in ("apply:os.system", "apply:subprocess.getoutput"):
         texts[f"tag {tag}"] = f"algo: !!python/object/{tag} ['touch CANARY']\n"
-    for tag in ("name:os.system", "module:os", "tuple [1]", "object:os.x {}", "object/new:os.system ['touch CANARY']"):
+    for tag in (
+        "name:os.system",
+        "module:os",
+        "tuple [1]",
+        "object:os.x {}",
+        "object/new:os.system ['touch CANARY']",
+    ):
         texts[f"tag {tag}"] = f"algo: !!python/{tag}\n"
     for name, text in texts.items():
         yield Attack(f"yaml {name}", partial(_yaml, text), CONFIGS)
@@ -70,7 +80,9 @@ def dataset_attacks() -> Iterator[Attack]:
     for ending in ("npz", "pt", "hdf5"):
         for special in SPECIALS:
             yield Attack(f"{ending}: {special}", partial(_special, f"l.{ending}", special), DATA)
-        yield Attack(f"{ending}: pickle", partial(_bytes, f"l.{ending}", lambda _, c: pickled(c)), DATA)
+        yield Attack(
+            f"{ending}: pickle", partial(_bytes, f"l.{ending}", lambda _, c: pickled(c)), DATA
+        )
         yield Attack(f"{ending}: cut off", partial(_bytes, f"l.{ending}", _cut_off), DATA)
     builders: dict[str, Callable[[Path, Path], bytes]] = {
         "npz: object array": _object_npz,
@@ -91,7 +103,9 @@ def dataset_attacks() -> Iterator[Attack]:
         yield Attack(f"hdf5: {name}", partial(_hdf5, trick), DATA)
 
 
-def _bytes(name: str, make: Callable[[Path, Path], bytes], place: Path, victim: Path, canary: Path) -> Path:
+def _bytes(
+    name: str, make: Callable[[Path, Path], bytes], place: Path, victim: Path, canary: Path
+) -> Path:
     (place / name).write_bytes(make(victim, canary))
     return place / name
 

@@ -52,9 +52,15 @@ def attempt(attack: Attack, run: Path, work: Path) -> Tally:
         else:
             place.mkdir()
         target = attack.build(place, victim, canary)
-        words = [word.replace("FILE", str(target)).replace("OUT", str(directory / "out")) for word in verb]
+        words = [
+            word.replace("FILE", str(target)).replace("OUT", str(directory / "out"))
+            for word in verb
+        ]
         ended = Child(
-            partial(main, words), directory / "output", limited=True, environment={"HOME": str(directory)}
+            partial(main, words),
+            directory / "output",
+            limited=True,
+            environment={"HOME": str(directory)},
         ).wait(LIMIT)
         verdict, note = judge(ended, victim, canary, directory)
         tally.add(verdict, f"{' '.join(verb)}: {note}" if note else "")

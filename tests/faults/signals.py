@@ -87,7 +87,9 @@ def interrupt(
         return Tally.of(Verdict.HANG, f"{what}: alive after {time.monotonic() - began:.0f} s")
     if "Traceback" in ended.output:
         return Tally.of(Verdict.FOREIGN, f"{what}: {ended.tail}")
-    if ended.code != INTERRUPTED and not (again and ended.code == -number):
+    # before the first tick there is nothing to save, and a signal may end the process as usual
+    at_once = (INTERRUPTED, -number) if again or phase == "loading" else (INTERRUPTED,)
+    if ended.code not in at_once:
         return Tally.of(Verdict.OTHER, f"{what}: exit code {ended.code}: {ended.tail}")
     return verdict_of(values, twin, work)
 

@@ -64,6 +64,9 @@ def disk_errors_named(path: Path) -> Iterator[None]:
         yield
     except SpecialFileError as error:
         raise OutputError(f"cannot write to {error.filename}: {error.strerror}") from error
+    except IsADirectoryError as error:
+        obstacle = error.filename2 or error.filename
+        raise OutputError(f"{obstacle} is a directory: remove it to go on with the run") from error
     except OSError as error:
         if error.errno not in _DISK_ERRORS:
             raise

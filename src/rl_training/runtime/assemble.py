@@ -92,13 +92,15 @@ def checkpoint_config(checkpoint: Checkpoint) -> TrainConfig:
     A checkpoint outside a run directory does not say where to write: a run that goes on from it
     is created in `runs`, like any other.
     """
-    values = without_removed_options(checkpoint.manifest["config"])
-    if checkpoint.run_dir is None:
-        values = {key: value for key, value in values.items() if key != "output_dir"}
     try:
+        values = without_removed_options(checkpoint.manifest["config"])
+        if checkpoint.run_dir is None:
+            values = {key: value for key, value in values.items() if key != "output_dir"}
         return TrainConfig(**values)
     except KeyError as error:
         raise CheckpointError(f"{checkpoint.path}: its config lacks {error}") from None
+    except AttributeError:
+        raise CheckpointError(f"{checkpoint.path}: its algo_kwargs are not a mapping") from None
     except ConfigError as error:
         raise CheckpointError(f"{checkpoint.path}: {error}") from None
 

@@ -66,11 +66,14 @@ class Policy(nn.Module):
 
         Goal observations may be what the environment gives, or its parts side by side.
         """
-        if isinstance(obs, Mapping):
-            obs = flat_goals(obs)
-        if isinstance(obs, Tensor):
-            obs = obs.detach().cpu()
-        array = np.asarray(obs, dtype=np.float32)
+        try:
+            if isinstance(obs, Mapping):
+                obs = flat_goals(obs)
+            if isinstance(obs, Tensor):
+                obs = obs.detach().cpu()
+            array = np.asarray(obs, dtype=np.float32)
+        except OverflowError:
+            raise ValueError("the observation has a number that is too large") from None
         self._check(array)
         if self._normalize is not None:
             array = self._normalize(array)

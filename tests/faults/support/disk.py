@@ -77,7 +77,7 @@ class FailingDisk:
         first = arguments[0]
         if isinstance(first, int):  # a descriptor: fsync, ftruncate
             try:
-                first = os.readlink(f"/proc/self/fd/{first}")
+                first = Path(f"/proc/self/fd/{first}").readlink()
             except OSError:
                 return False
         if "dir_fd" in options and options["dir_fd"] is not None:

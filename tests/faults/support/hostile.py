@@ -38,7 +38,18 @@ def pickled(canary: Path) -> bytes:
     return pickle.dumps({"observations": Payload(canary)})
 
 
-SPECIALS = ("link", "broken link", "own link", "fifo", "zero", "random", "directory", "sparse", "empty", "tty")
+SPECIALS = (
+    "link",
+    "broken link",
+    "own link",
+    "fifo",
+    "zero",
+    "random",
+    "directory",
+    "sparse",
+    "empty",
+    "tty",
+)
 
 
 def put_special(path: Path, special: str, victim: Path) -> None:

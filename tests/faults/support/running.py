@@ -144,9 +144,7 @@ def _tally_if_ended(entry: _Running) -> Tally | None:
 def _count(result: KindResult, case: Case, tally: Tally, plan: Plan) -> None:
     result.tally.merge(tally)
     result.failures += [
-        Failure(
-            result.kind, case.name, verdict.value, note, plan.command(result.kind, case.name)
-        )
+        Failure(result.kind, case.name, verdict.value, note, plan.command(result.kind, case.name))
         for verdict, note in tally.broken
     ]
 

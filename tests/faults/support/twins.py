@@ -115,7 +115,7 @@ def go_on_to_the_end(values: dict[str, Any], output: Path, *, timeout: float = 6
 
 def differences(first: Path, second: Path) -> list[str]:
     """Name whatever of two finished runs is not the same, but for times."""
-    names = [
+    return [
         name
         for name, compare in (
             ("checkpoint", _tensors),
@@ -126,7 +126,6 @@ def differences(first: Path, second: Path) -> list[str]:
         )
         if _value_or_error(compare, first) != _value_or_error(compare, second)
     ]
-    return names
 
 
 def _value_or_error(compare: Any, run: Path) -> Any:
