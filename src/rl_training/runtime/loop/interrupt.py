@@ -111,24 +111,33 @@ class StepGuard:
             log.warning(
                 "env_step_timeout needs the main thread here; vector_env: async works in any thread"
             )
-        self._handler: Any = None
+        self._armed = False
+        self._handler: Any = None  # of the alarm signal before
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Take over the alarm signal inside the block, if there may be a use for it."""
+        """Take over the alarm signal inside the block, once there is a use for it."""
         if not self._usable:
             yield
             return
-        before = signal.signal(signal.SIGALRM, self._abandon)
         self.interrupt.then = self.limit_wait
+        if self.timeout is not None:
+            self._take_over()
         try:
             yield
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, signal.SIG_DFL if before is None else before)
+            if self._armed:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                signal.signal(signal.SIGALRM, self._handler or signal.SIG_DFL)
+
+    def _take_over(self) -> None:
+        if not self._armed:
+            self._handler = signal.signal(signal.SIGALRM, self._abandon)
+            self._armed = True
 
     def limit_wait(self) -> None:
         """Give the environment another second, and look again every second."""
+        self._take_over()
         signal.setitimer(signal.ITIMER_REAL, GRACE_SECONDS, GRACE_SECONDS)
 
     def renew(self) -> None:
