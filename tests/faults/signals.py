@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from rl_training.cli.main import main
+from rl_training.runtime.loop.interrupt import REPEAT_SECONDS
 from tests.faults.kills import verdict_of
 from tests.faults.support.processes import Child
 from tests.faults.support.twins import Twin, profile_values
@@ -127,7 +128,7 @@ def _signal_again(child: Child, number: signal.Signals, group: bool, work: Path)
         if Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
             return  # the first signal has ended it
         time.sleep(0.01)
-    time.sleep(0.1)
+    time.sleep(2 * REPEAT_SECONDS)  # sooner, the two count as one
     if group:
         os.killpg(child.pid, number)
     else:
