@@ -8,10 +8,10 @@ import typer
 
 from rl_training import api
 from rl_training.cli.console import PluginOption, say
-from rl_training.config import ConfigError, Options, dump_yaml, suggest, type_name
+from rl_training.config import ConfigError, dump_yaml, suggest, type_name
 
 if TYPE_CHECKING:
-    from pydantic.fields import FieldInfo
+    from rl_training.api import OptionGroup
 
 
 def list_known(plugin: PluginOption = []) -> None:  # noqa: B006
@@ -36,7 +36,14 @@ def config(
 ) -> None:
     """Check a configuration and print it with every default filled in."""
     values = api.resolve_config(name, api.parse_assignments(overrides or []))
-    say(dump_yaml(values).rstrip())
+    off = api.unset_options(values)
+    kwargs = {key: value for key, value in values["algo_kwargs"].items() if key not in off}
+    shown = {key: value for key, value in values.items() if key not in off}
+    say(dump_yaml({**shown, "algo_kwargs": kwargs}).rstrip())
+    if off:
+        say("# not set:")
+    for option, meaning in off.items():
+        say(f"#   {option}: {meaning}")
 
 
 def explain(
@@ -55,7 +62,8 @@ def explain(
     groups = api.option_groups(path[0], algo)
     explained = [_explain_option(path, title, group) for title, group in groups.items()]
     if not any(explained):
-        options = {key for group in groups.values() for key in group.model_fields} | set(names)
+        options = {key for group in groups.values() for key in group.options.model_fields}
+        options |= set(names)
         hint = suggest(path[-1], options) or "; `rl-training explain ALGORITHM` lists its options"
         raise ConfigError(f"nothing is called {what!r}{hint}")
 
@@ -63,27 +71,30 @@ def explain(
 def _explain_algorithm(name: str) -> None:
     spec = api.get_algorithm_spec(name)
     say(f"{spec.name}: {spec.summary}")
-    for title, group in api.group_classes(spec).items():
+    for title, options in api.group_classes(spec).items():
         say(f"\n{title} options")
-        for option, field in group.model_fields.items():
-            say(f"  {_line(option, field)}")
+        group = api.OptionGroup(options, [spec])
+        for option in options.model_fields:
+            say(f"  {_line(option, option, group)}")
 
 
-def _explain_option(path: list[str], title: str, group: type[Options]) -> bool:
+def _explain_option(path: list[str], title: str, group: OptionGroup) -> bool:
     """Follow `early_stopping.patience` into nested groups; false if there is no such option."""
-    field = group.model_fields.get(path[0])
-    if field is None:
+    if path[0] not in group.options.model_fields:
         return False
-    inner = api.nested_options(path[0], group)
+    options = api.nested_options(path[0], group.options)
+    inner = None if options is None else api.OptionGroup(options, [])
     if len(path) > 1:
         return inner is not None and _explain_option(path[1:], f"{title}, {path[0]}", inner)
-    say(f"{title}: {_line(path[0], field)}")
-    for name, part in inner.model_fields.items() if inner else ():
-        say(f"  {_line(f'{path[0]}.{name}', part)}")
+    say(f"{title}: {_line(path[0], path[0], group)}")
+    if inner is not None:
+        for name in inner.options.model_fields:
+            say(f"  {_line(f'{path[0]}.{name}', name, inner)}")
     return True
 
 
-def _line(name: str, field: FieldInfo) -> str:
+def _line(shown_name: str, name: str, group: OptionGroup) -> str:
+    field = group.options.model_fields[name]
     limits = [str(entry).replace("(", " ").rstrip(")") for entry in field.metadata]
     words = {"Gt gt=": "> ", "Ge ge=": ">= ", "Lt lt=": "< ", "Le le=": "<= "}
     bounds = []
@@ -91,6 +102,5 @@ def _line(name: str, field: FieldInfo) -> str:
         for word, sign in words.items():
             if limit.startswith(word):
                 bounds.append(sign + limit.removeprefix(word))
-    default = "required" if field.is_required() else f"default {field.default!r}"
-    detail = ", ".join([type_name(field.annotation), *bounds, default])
-    return f"{name}: {field.description} ({detail})"
+    detail = ", ".join([type_name(field.annotation), *bounds, group.default(name)])
+    return f"{shown_name}: {field.description} ({detail})"

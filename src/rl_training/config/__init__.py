@@ -19,9 +19,16 @@ from rl_training.config.errors import (
     suggest,
     unknown_key,
 )
-from rl_training.config.options import Options, OptionsT, option, problems_of, type_name
+from rl_training.config.options import (
+    Options,
+    OptionsT,
+    meaning_of_none,
+    option,
+    problems_of,
+    type_name,
+)
 from rl_training.config.text import visible
-from rl_training.config.yaml import dump_yaml, parse_yaml
+from rl_training.config.yaml import dump_yaml, dump_yaml_value, parse_yaml
 
 __all__ = [
     "CheckpointError",
@@ -36,6 +43,8 @@ __all__ = [
     "RLTrainingError",
     "RunError",
     "dump_yaml",
+    "dump_yaml_value",
+    "meaning_of_none",
     "option",
     "parse_yaml",
     "problems_of",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from rl_training.algorithms.registry import AlgorithmSpec, list_algorithm_specs
 from rl_training.config import ConfigError, DatasetError, EnvError, Problem
 from rl_training.data.checks.action_checks import looks_normalised
+from rl_training.data.checks.scale_checks import uneven_columns
 from rl_training.data.dataset_config import DatasetChoice, DatasetConfig
 from rl_training.data.dataset_loaders import load_transition_dataset
 from rl_training.data.formats import get_format, list_formats
@@ -21,8 +23,13 @@ from rl_training.envs.errors import closing, naming_the_env
 from rl_training.envs.factory import make_env
 from rl_training.envs.goals import without_goals
 from rl_training.envs.spaces import infer_env_spaces
+from rl_training.runtime.config.choices import (
+    dataset_seed,
+    normalizes_observations,
+    normalizes_rewards,
+)
 from rl_training.runtime.config.train_config import TrainConfig
-from rl_training.runtime.seeding import stream_seed
+from rl_training.runtime.data_facts import DataFacts, measure_behaviour, measure_facts
 from rl_training.spec import ProblemSpec
 
 log = logging.getLogger("rl_training")
@@ -44,6 +51,8 @@ class TrainingData:
     dataset: PreparedDataset | None = None  # none for a learner that collects all of its data
     normalizer: ObservationNormalizer | None = None
     reward_scale: float = 1.0  # of the return-range normalisation; 1 without it
+    facts: DataFacts | None = None  # none without a dataset
+    warnings: tuple[str, ...] = ()  # of what may go wrong in training
 
     @property
     def source(self) -> dict[str, str]:
@@ -84,7 +93,7 @@ def _load(config: TrainConfig, choice: DatasetChoice) -> TransitionDataset:
     options = choice.chosen_keys()
     dataset_format = get_format(choice.dataset_kind)
     if "dataset_seed" in dataset_format.keys:
-        options.setdefault("dataset_seed", stream_seed(config.seed, "dataset") % 2**31)
+        options.setdefault("dataset_seed", dataset_seed(config.seed))
     in_memory = config.groups.dataset.dataset_in_memory
     if not in_memory and "dataset_in_memory" in dataset_format.keys:
         options["dataset_in_memory"] = False  # of a mixture, all parts
@@ -118,11 +127,11 @@ def prepare(
     _check_widths(dataset, spec, config.env_id)
     _check_bounds(dataset, spec, options)
 
-    algorithm = config.spec.algorithm
+    algorithm, behaviour = config.spec.algorithm, measure_behaviour(dataset)
     if algorithm.needs_next_actions(config.groups.algorithm):
         dataset = dataset.with_valid_next_actions()
     if reward_scale is None:
-        wanted = _choice(options.normalize_rewards, algorithm.normalizes_rewards)
+        wanted = normalizes_rewards(config.spec, options)
         reward_scale = dataset.return_range_scale() if wanted else 1.0
     raw = dataset.with_reward_transform(scale=reward_scale).with_reward_transform(
         scale=options.reward_scale,
@@ -135,14 +144,31 @@ def prepare(
         learning = raw.with_action_scaling(spec.action_low, spec.action_high)
     if options.clip_actions:
         learning = learning.with_action_clipping()
-    wanted = _choice(options.normalize_observations, algorithm.normalizes_observations)
+    wanted = normalizes_observations(config.spec, options)
     if wanted and normalizer is None and not resumed:
         normalizer = ObservationNormalizer(*dataset.observation_statistics())
     if normalizer is not None:
         learning = learning.with_observation_normalization(normalizer.mean, normalizer.std)
     if algorithm.needs_returns(config.groups.algorithm):
         learning = learning.with_returns(getattr(config.groups.algorithm, "gamma", 1.0))
-    return TrainingData(spec, PreparedDataset(raw, learning), normalizer, reward_scale)
+    return TrainingData(
+        spec,
+        PreparedDataset(raw, learning),
+        normalizer,
+        reward_scale,
+        measure_facts(learning, spec, behaviour),
+        () if normalizer is not None else tuple(_scale_warnings(dataset)),
+    )
+
+
+def _scale_warnings(dataset: TransitionDataset) -> Iterator[str]:
+    """Warn of columns of very different scale, which are not normalised."""
+    uneven = uneven_columns(dataset.obs.numpy())
+    if uneven is not None:
+        text = f"{dataset.source}: {uneven}; networks see little but the large one: set "
+        text += "normalize_observations: true"
+        log.warning("%s", text)
+        yield text
 
 
 def prepare_online(config: TrainConfig, spec: ProblemSpec | None = None) -> TrainingData:
@@ -153,10 +179,6 @@ def prepare_online(config: TrainConfig, spec: ProblemSpec | None = None) -> Trai
         raise EnvError(f"{config.env_id} ({spaces}) does not fit the policy ({spec})")
     check_action_kind(config.spec, spaces, None, config.env_id)
     return TrainingData(spaces if spec is None else spec)
-
-
-def _choice(option: bool | None, default: bool) -> bool:
-    return default if option is None else option
 
 
 def spec_from_data(dataset: TransitionDataset, options: DatasetConfig) -> ProblemSpec:
