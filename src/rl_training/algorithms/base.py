@@ -81,8 +81,8 @@ class Algorithm(Acting, Generic[ConfigT]):
     normalizes_observations: ClassVar[bool] = False
     normalizes_rewards: ClassVar[bool] = False  # for a method whose options assume such rewards
     schedules: ClassVar[dict[str, str]] = {}  # learning-rate decay by network
-    # what to change first if advantage weights saturate ("weights") or the policy leaves the data
-    # ("policy"), in words
+    # what to change first, in words, if advantage weights saturate ("weights"), values explode
+    # ("values") or the policy leaves the data ("policy")
     remedies: ClassVar[dict[str, str]] = {}
     continuous_options: ClassVar[frozenset[str]] = frozenset()  # not read with discrete actions
     replay: ClassVar[type[ReplayConfig]] = ReplayConfig  # its own defaults: replay_options(...)

@@ -199,7 +199,7 @@ class CQLAlgorithm(Algorithm[CQLConfig]):
     }
     replay = replay_options(learning_starts=0)
     normalizes_observations = True
-    remedies = {"policy": "raise cql_alpha"}
+    remedies = dict.fromkeys(("values", "policy"), "raise cql_alpha")
     continuous_options = (
         frozenset(CQLConfig.model_fields)
         - frozenset(AlgorithmConfig.model_fields)

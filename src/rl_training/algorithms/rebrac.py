@@ -149,7 +149,7 @@ class ReBRACAlgorithm(Algorithm[ReBRACConfig]):
     losses = {"critic": critic_loss, "actor": actor_loss}
     replay = replay_options(learning_starts=0)
     normalizes_observations = True
-    remedies = {"policy": "raise actor_bc_weight and critic_bc_weight"}
+    remedies = dict.fromkeys(("values", "policy"), "raise actor_bc_weight and critic_bc_weight")
     explore = explore_with_noise
 
     @classmethod

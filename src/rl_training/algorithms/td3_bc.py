@@ -98,7 +98,7 @@ class TD3BCAlgorithm(Algorithm[TD3BCConfig]):
     replay = replay_options(learning_starts=0)
     offline_to_online = offline_to_online_options(offline_batch_ratio="pooled")
     normalizes_observations = True
-    remedies = {"policy": "lower bc_alpha"}
+    remedies = dict.fromkeys(("values", "policy"), "lower bc_alpha")
     update_step, explore = delayed_update_step, explore_with_noise
 
     def build(self, spec: ProblemSpec, config: TD3BCConfig) -> None:

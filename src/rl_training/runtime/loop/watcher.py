@@ -99,7 +99,7 @@ class Watcher(Callback):
             return None
         return (
             f"values have reached {largest:.4g}, but rewards of at most {step:.4g} and gamma "
-            f"{self.gamma:g} allow {possible:.4g} at most: {self._remedy('policy')}lower "
+            f"{self.gamma:g} allow {possible:.4g} at most: {self._remedy('values')}lower "
             "learning_rate or gamma, or normalise observations (normalize_observations: true)"
         )
 
