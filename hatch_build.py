@@ -25,5 +25,7 @@ class ReleaseUrls(MetadataHookInterface):
 def _checked(address: str) -> str:
     parts = urlsplit(address)
     if parts.scheme != "https" or not parts.hostname or "@" in parts.netloc:
-        raise ValueError(f"{VARIABLE}={address!r}: write https://HOST/PATH, without a user or password")
+        raise ValueError(
+            f"{VARIABLE}={address!r}: write https://HOST/PATH, without a user or password"
+        )
     return address
