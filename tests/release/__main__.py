@@ -23,27 +23,32 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="rl-training-release-") as name:
         directory = Path(name)
         release = build_release(directory / "dist")
-        print(f"built      {release.sdist.name}, {release.wheel.name}")
+        _say(f"built      {release.sdist.name}, {release.wheel.name}")
         venv.create(directory / "venv", with_pip=True)
         pip = [str(directory / "venv/bin/python"), "-m", "pip", "--disable-pip-version-check"]
         constraints = str(ROOT / "constraints.txt")
         _run([*pip, "install", "--quiet", "-c", constraints, str(release.wheel)], directory)
         _run([*pip, "check"], directory)
-        print("installed  into a fresh environment")
+        _say("installed  into a fresh environment")
         _use(directory)
-    print("the release works")
+    _say("the release works")
     return 0
 
 
 def _use(directory: Path) -> None:
     command = str(directory / "venv/bin/rl-training")
     _run([command, "doctor"], directory)
-    print("doctor     all is well")
+    _say("doctor     all is well")
     (run,) = json.loads(_run([command, *TRAIN], directory))["runs"]
-    print(f"trained    {run['run']}")
+    _say(f"trained    {run['run']}")
     text = _run([command, "predict", run["run"], "--obs", "[1, 0, 0]", "--json"], directory)
     (action,) = json.loads(text)["actions"]
-    print(f"predicted  {action}")
+    _say(f"predicted  {action}")
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 def _run(command: list[str], directory: Path) -> str:

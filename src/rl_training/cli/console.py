@@ -54,10 +54,8 @@ def stdout_for_result(alone: bool) -> Iterator[None]:
         yield
         return
     with contextlib.ExitStack() as stack:
-        stream = sys.stdout
-        if (
-            stream is not None and stream is sys.__stdout__ and stream.fileno() == 1
-        ):  # else it is captured or replaced
+        stream, real = sys.stdout, sys.__stdout__
+        if real is not None and stream is real and real.fileno() == 1:  # else captured or replaced
             stream = stack.enter_context(os.fdopen(os.dup(1), "w", errors="replace"))
             stack.callback(os.dup2, stream.fileno(), 1)
             os.dup2(2, 1)
