@@ -41,7 +41,8 @@ def predict(
         say(json.dumps(actions.tolist()))
         return
     api.save_actions(output, actions)
-    count = len(values) if values.ndim == 2 else 1
+    first = next(iter(values.values())) if isinstance(values, dict) else values
+    count = len(first) if first.ndim == 2 else 1
     say(f"{count} action{'s' * (count != 1)} written to {output}")
 
 
