@@ -131,7 +131,9 @@ def test_the_replay_holds_what_happened(vector_env: str, config: Any) -> None:
         assert np.flatnonzero(rows[0::3, layout.truncation]).tolist() == [10, 21, 32]
         # and a batch holds what would have happened
         batch = buffer.sample(500, generator=torch.Generator().manual_seed(0))
-        near = (batch.next_obs[:, :2] - batch.next_obs[:, 2:]).norm(dim=1) <= 0.05
+        near = (batch.next_obs[:, :2] - batch.next_obs[:, 2:4]).norm(dim=1) <= 0.05
+        assert torch.equal(batch.obs[:, :2], batch.obs[:, 4:])
+        assert torch.equal(batch.next_obs[:, :2], batch.next_obs[:, 4:])
         assert torch.equal(batch.rewards, torch.where(near, 1.0, -1.0))
         assert near.float().mean() > 0.1
     finally:
@@ -226,7 +228,7 @@ def test_a_policy_takes_goal_observations_in_every_form(
     managed = rl_training.HER(config("her"))
     run_dir = managed.learn().run_dir
     obs, _ = gym.make(POINT).reset(seed=0)
-    flat = np.concatenate([obs["observation"], obs["desired_goal"]])
+    flat = np.concatenate([obs["observation"], obs["desired_goal"], obs["achieved_goal"]])
     action = managed.predict(obs)
     assert action.shape == (2,)
     assert (managed.predict(flat) == action).all()
@@ -234,6 +236,8 @@ def test_a_policy_takes_goal_observations_in_every_form(
     np.testing.assert_allclose(managed.predict(batch), [action, action], rtol=1e-6)
     with pytest.raises(ValueError, match="desired_goal is missing"):
         managed.predict({"observation": obs["observation"]})
+    with pytest.raises(ValueError, match="achieved_goal is missing"):
+        managed.predict({key: obs[key] for key in ("observation", "desired_goal")})
     assert managed.evaluate(3)["eval/success_rate"] <= 1
     assert (rl_training.HER.load(run_dir).predict(obs) == action).all()
     capsys.readouterr()
@@ -257,8 +261,9 @@ def test_logs_of_goal_environments(config: Any, tmp_path: Path) -> None:
         assert main(["data", "collect", *words, "-o", str(path)]) == 0
         assert main(["data", "check", str(path), "--env", POINT]) in (0, 1)
         log = load_transition_dataset("npz", dataset_path=str(path))
-        assert log.obs_dim == 4
-        assert torch.equal(log.obs[:, 2:], log.next_obs[:, 2:])  # the goal of an episode
+        assert log.obs_dim == 6
+        assert torch.equal(log.obs[:, 2:4], log.next_obs[:, 2:4])  # the goal of an episode
+        assert torch.equal(log.next_obs[:, :2], log.next_obs[:, 4:])  # where the point is
         offline = TrainConfig(
             algo="bc",
             env_id=POINT,
