@@ -15,12 +15,13 @@ import torch
 
 import rl_training
 from rl_training.cli.main import main
-from rl_training.config import ConfigError, EnvError
-from rl_training.data import HERReplayBuffer, load_transition_dataset
+from rl_training.config import ConfigError, DatasetError, EnvError
+from rl_training.data import HERReplayBuffer, TransitionDataset, load_transition_dataset
 from rl_training.envs.goal_envs import PointGoalEnv
 from rl_training.runtime import TrainConfig, resume, train
 from rl_training.runtime.assemble import new_run
 from rl_training.runtime.collect import replay_dataset
+from tests.support.data import make_fields
 from tests.support.runs import assert_same_run, killed_run
 
 needs_robotics = pytest.mark.skipif(
@@ -142,6 +143,14 @@ def test_the_replay_holds_what_happened(vector_env: str, config: Any) -> None:
         run.experience.close()
 
 
+def test_a_log_without_achieved_goals_is_too_narrow_for_a_new_policy() -> None:
+    log = TransitionDataset.from_dict(make_fields(obs_dim=4))
+    settings = TrainConfig(algo="bc", env_id=POINT)
+    message = "of width 4, but RL-PointGoal-v0 has 6: observation, desired_goal, achieved_goal"
+    with pytest.raises(DatasetError, match=message):
+        new_run(settings, dataset=log)
+
+
 def logged_goals(directory: Path) -> dict[str, Any]:
     path = directory / "log.npz"
     words = ["--env", POINT, "--steps", "60", "-o", str(path)]
@@ -205,9 +214,14 @@ def test_a_goal_in_hindsight_ends_an_episode_as_the_environment_would(
 ) -> None:
     """A batch of relabelled transitions, one by one against the environment's rule."""
     env_kwargs = {"threshold": 0.1, "max_episode_steps": 11}
-    options = {"buffer_capacity": 1_000, "learning_starts": 900, "vector_env": vector_env}
+    options: dict[str, Any] = {
+        "buffer_capacity": 1_000,
+        "learning_starts": 900,
+        "vector_env": vector_env,
+    }
     changes = {"env_id": f"{__name__}:EndsAtGoal", "env_kwargs": env_kwargs, "num_envs": 3}
-    run = new_run(config("sac", **changes, algo_kwargs={**options, "her_ratio": 1.0}))
+    options |= {"her_ratio": 1.0, "goal_selection_strategy": "episode"}
+    run = new_run(config("sac", **changes, algo_kwargs=options))
     try:
         for _ in range(150):
             next(run.experience)

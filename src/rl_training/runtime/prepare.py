@@ -23,7 +23,7 @@ from rl_training.envs.goals import without_goals
 from rl_training.envs.spaces import check_fits, infer_env_spaces
 from rl_training.runtime.config.train_config import TrainConfig
 from rl_training.runtime.seeding import stream_seed
-from rl_training.spec import ProblemSpec
+from rl_training.spec import ProblemSpec, goal_keys
 
 log = logging.getLogger("rl_training")
 
@@ -225,8 +225,10 @@ def _check_widths(dataset: TransitionDataset, spec: ProblemSpec, env_id: str | N
         ("actions", dataset.action_width, spec.action_width),
     ):
         if width != expected:
+            goals = spec.goal_dim and what == "observations"
+            parts = f": {', '.join(goal_keys(spec.sees_achieved_goal))}" if goals else ""
             raise DatasetError(
-                f"{dataset.source} has {what} of width {width}, but {other} has {expected}"
+                f"{dataset.source} has {what} of width {width}, but {other} has {expected}{parts}"
             )
 
 
