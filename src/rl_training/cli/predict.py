@@ -43,7 +43,8 @@ def predict(
         say_json({"actions": values}) if json else say(json_text.dumps(values))
         return
     api.save_actions(output, actions)
-    count = len(values) if values.ndim == 2 else 1
+    first = next(iter(values.values())) if isinstance(values, dict) else values
+    count = len(first) if first.ndim == 2 else 1
     if json:
         say_json({"count": count, "output": str(output)})
         return

@@ -20,10 +20,10 @@ from rl_training.data.transitions.normalizer import ObservationNormalizer
 from rl_training.envs.errors import closing, naming_the_env
 from rl_training.envs.factory import make_env
 from rl_training.envs.goals import without_goals
-from rl_training.envs.spaces import infer_env_spaces
+from rl_training.envs.spaces import check_fits, infer_env_spaces
 from rl_training.runtime.config.train_config import TrainConfig
 from rl_training.runtime.seeding import stream_seed
-from rl_training.spec import ProblemSpec
+from rl_training.spec import ProblemSpec, goal_keys
 
 log = logging.getLogger("rl_training")
 
@@ -55,17 +55,24 @@ class TrainingData:
 
 
 def build_offline_dataset(
-    config: TrainConfig, dataset: TransitionDataset | None = None
+    config: TrainConfig,
+    dataset: TransitionDataset | None = None,
+    *,
+    spec: ProblemSpec | None = None,
 ) -> TransitionDataset:
-    """Load the configured dataset, or take the caller's, and apply `top_fraction`."""
+    """Load the configured dataset, or take the caller's, and apply `top_fraction`.
+
+    A dataset that is rolled out now has goal observations as the policy of `spec` sees them.
+    """
+    achieved = spec is None or spec.sees_achieved_goal
     options = config.groups.dataset
     if dataset is None:
         if options.dataset_mix is not None:
-            parts = [_load(config, part) for part in options.dataset_mix]
+            parts = [_load(config, part, achieved) for part in options.dataset_mix]
             weights = [part.weight for part in options.dataset_mix]
             dataset = mix_transition_datasets(parts, weights)
         else:
-            dataset = _load(config, options)
+            dataset = _load(config, options, achieved)
     for note in dataset.notes:
         log.info("%s: %s", dataset.source, note)
     if options.top_fraction is not None:
@@ -75,7 +82,7 @@ def build_offline_dataset(
     return dataset
 
 
-def _load(config: TrainConfig, choice: DatasetChoice) -> TransitionDataset:
+def _load(config: TrainConfig, choice: DatasetChoice, achieved: bool) -> TransitionDataset:
     if choice.dataset_kind is None:
         path = ("algo_kwargs", "dataset_kind")
         names = ", ".join(entry.name for entry in list_formats())
@@ -91,7 +98,7 @@ def _load(config: TrainConfig, choice: DatasetChoice) -> TransitionDataset:
     if not dataset_format.needs_env:
         return load_transition_dataset(dataset_format.name, **options)
     assert config.env_id is not None
-    env = without_goals(make_env(config.env_id, config.groups.env))
+    env = without_goals(make_env(config.env_id, config.groups.env), achieved=achieved)
     with closing(env, config.env_id), naming_the_env(config.env_id):
         return load_transition_dataset(dataset_format.name, env=env, **options)
 
@@ -147,12 +154,20 @@ def prepare(
 
 def prepare_online(config: TrainConfig, spec: ProblemSpec | None = None) -> TrainingData:
     """Read the problem from its environment, for a learner that collects all of its data."""
+    if spec is not None:
+        check_environment(config, spec)
+        return TrainingData(spec)
     assert config.env_id is not None
-    spaces = infer_env_spaces(config.env_id, config.groups.env)
-    if spec is not None and not spaces.fits(spec):
-        raise EnvError(f"{config.env_id} ({spaces}) does not fit the policy ({spec})")
-    check_action_kind(config.spec, spaces, None, config.env_id)
-    return TrainingData(spaces if spec is None else spec)
+    spec = infer_env_spaces(config.env_id, config.groups.env)
+    check_action_kind(config.spec, spec, None, config.env_id)
+    return TrainingData(spec)
+
+
+def check_environment(config: TrainConfig, policy: ProblemSpec) -> None:
+    """Refuse an environment to collect in that does not fit a trained policy."""
+    assert config.env_id is not None
+    problem = infer_env_spaces(config.env_id, config.groups.env)
+    check_fits(config.env_id, problem, policy, bounds=True)
 
 
 def _choice(option: bool | None, default: bool) -> bool:
@@ -210,8 +225,10 @@ def _check_widths(dataset: TransitionDataset, spec: ProblemSpec, env_id: str | N
         ("actions", dataset.action_width, spec.action_width),
     ):
         if width != expected:
+            goals = spec.goal_dim and what == "observations"
+            parts = f": {', '.join(goal_keys(spec.sees_achieved_goal))}" if goals else ""
             raise DatasetError(
-                f"{dataset.source} has {what} of width {width}, but {other} has {expected}"
+                f"{dataset.source} has {what} of width {width}, but {other} has {expected}{parts}"
             )
 
 
