@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.support.findings import check, clean, only
+from tests.support.findings import check, clean, only, terminate
 
 from rl_training.config import DatasetError
 from rl_training.data.checks.dataset_checks import check_dataset
@@ -65,7 +65,7 @@ def test_saturated_actions_are_a_share_of_one_column():
     fields = clean()
     fields["actions"][:30, 1] = 1.0
     finding = only(check(fields, action_low=-1.0, action_high=1.0))
-    assert (finding.name, finding.row) == ("saturated-actions", 0)
+    assert (finding.level, finding.name, finding.row) == ("info", "saturated-actions", 0)
     assert finding.message.startswith("30% of the values of action column 1 lie exactly on a bound")
     assert only(check(fields)).name == "saturated-actions"
 
@@ -112,7 +112,8 @@ def test_incomplete_bounds_are_refused(bounds):
 def test_constant_reward_is_a_warning_only_if_it_is_zero(reward, terminates, level):
     fields = clean()
     fields["rewards"][:] = reward
-    fields["terminations"][[5, 40, 71]] = terminates
+    if terminates:
+        terminate(fields, [5, 40, 71])
     finding = only(check(fields))
     assert (finding.name, finding.level) == ("constant-reward", level)
 
@@ -128,7 +129,7 @@ def test_reward_outlier_is_named_with_clip_limits():
 def test_reward_at_the_terminal_step_may_stand_out():
     fields = clean()
     fields["rewards"][[5, 40, 71]] = 5000.0
-    fields["terminations"][[5, 40, 71]] = True
+    terminate(fields, [5, 40, 71])
     assert check(fields) == []
 
 

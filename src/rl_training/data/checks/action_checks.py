@@ -114,7 +114,7 @@ def _saturation(data: Columns, bounds: Bounds, *, bounds_are_known: bool) -> Ite
     share = counts[column] / len(data.actions)
     if share > _SATURATED_SHARE:
         yield Finding(
-            "warning", "saturated-actions",
+            "info", "saturated-actions",
             f"{share:.0%} of the values of action column {column} lie exactly on "
             f"{'a bound' if bounds_are_known else 'its smallest or largest value'}",
             int(at_bound[:, column].argmax()),

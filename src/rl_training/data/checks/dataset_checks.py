@@ -17,11 +17,10 @@ from rl_training.data.checks.column_checks import (
     check_duplicates,
     check_observations,
     check_rewards,
-    check_sequence,
-    check_time_limits,
     list_rows,
 )
 from rl_training.data.checks.environment_checks import check_problem, fits_actions
+from rl_training.data.checks.sequence_checks import check_sequence
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.packing.names import match_field_names
 from rl_training.data.packing.pack import pack
@@ -63,7 +62,6 @@ def check_dataset(
         *check_observations(data),
         *check_actions(data, as_bounds(action_low, action_high, data.actions.shape[1])),
         *check_sequence(data),
-        *check_time_limits(data),
         *check_rewards(data),
         *check_duplicates(data),
         *(Finding("info", "note", note, None, "") for note in dataset.notes),

@@ -174,10 +174,7 @@ class DatasetFields:
                 f"{self.source}: episode boundaries are unknown. "
                 "Supply 'truncations' or 'episode_ids', with the rows in order."
             )
-        ended = bool(self.terminations[-1] or self.truncations[-1])
-        # Where ends were derived from breaks between rows, the end of the data is one too.
-        is_open = not ended and self.boundaries == "given"
-        return Episodes.from_ends(ends, self.rewards, is_open)
+        return Episodes.from_ends(ends, self.rewards, self.terminations, self.truncations)
 
     @property
     def episode_starts(self) -> npt.NDArray[np.int64]:
