@@ -61,6 +61,17 @@ def check(
 def convert(
     source: Location,
     target: Annotated[Path, typer.Argument(help="A new .npz, .pt or .hdf5 file.")],
+    repair: Annotated[
+        bool,
+        typer.Option("--repair", help="Drop last rows of episodes with a lost next observation."),
+    ] = False,
+    discrete_actions: Annotated[
+        bool,
+        typer.Option("--discrete-actions", help="Read whole numbers stored as floats as choices."),
+    ] = False,
+    first_action: Annotated[
+        int | None, typer.Option(min=0, help="Number of the first choice; the target has 0.")
+    ] = None,
     with_next_actions: Annotated[
         bool, typer.Option("--with-next-actions", help="Store the action of the next row.")
     ] = False,
@@ -89,6 +100,9 @@ def convert(
     transitions = api.convert_dataset(
         source,
         target,
+        repair=repair,
+        discrete_actions=discrete_actions,
+        first_action=first_action,
         with_next_actions=with_next_actions,
         scale_actions=scale_actions,
         clip_actions=_clip_bounds(clip_actions, env),

@@ -34,6 +34,13 @@ class DatasetChoice(Options):
             get_format(kind)
         return kind
 
+    @property
+    def location(self) -> str | None:
+        """Name of the dataset on the command line; None if it has none."""
+        if self.dataset_id is not None:
+            return f"{self.dataset_kind}:{self.dataset_id}"
+        return self.dataset_path
+
     def chosen_keys(self) -> dict[str, Any]:
         """The dataset_* keys that differ from their defaults, without the kind."""
         return {

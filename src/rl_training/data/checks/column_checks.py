@@ -39,6 +39,7 @@ class Columns:
     terminations: Flags
     truncations: Flags
     discrete: bool
+    first_action: int | None  # as `TransitionDataset.first_action`
     starts: Rows | None
     lengths: Rows | None
     shown_rows: int  # how many rows a message lists

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rl_training.config import DatasetError
-from rl_training.data.checks.action_checks import Bound, as_bounds, check_actions
+from rl_training.data.checks.action_checks import Bound, as_bounds, check_actions, check_numbering
 from rl_training.data.checks.column_checks import (
     Columns,
     Finding,
@@ -61,6 +61,7 @@ def check_dataset(
         *(check_problem(data, spec) if spec is not None else ()),
         *check_observations(data),
         *check_actions(data, as_bounds(action_low, action_high, data.actions.shape[1])),
+        *(check_numbering(data) if spec is None and action_low is None else ()),
         *check_sequence(data),
         *check_rewards(data),
         *check_duplicates(data),
@@ -122,6 +123,7 @@ def _columns(dataset: TransitionDataset, shown_rows: int) -> Columns:
         terminations=dataset.terminations.numpy() > 0,
         truncations=dataset.truncations.numpy() > 0,
         discrete=dataset.discrete,
+        first_action=dataset.first_action,
         starts=dataset.episode_starts if has_episodes else None,
         lengths=dataset.episode_lengths if has_episodes else None,
         shown_rows=shown_rows,

@@ -38,7 +38,12 @@ class EpisodeEnds:
 
 
 def judge_ends(
-    obs: Table, next_obs: Table, terminations: Flags, truncations: Flags, starts: Rows, lengths: Rows
+    obs: Table,
+    next_obs: Table,
+    terminations: Flags,
+    truncations: Flags,
+    starts: Rows,
+    lengths: Rows,
 ) -> EpisodeEnds:
     """Look at the last row of every episode; the rows inside are sampled."""
     ends = starts + lengths - 1

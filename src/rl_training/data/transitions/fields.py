@@ -135,6 +135,11 @@ class DatasetFields:
         return self._view.packed.num_actions
 
     @property
+    def first_action(self) -> int | None:
+        """Number of the first choice in the original log; None when nobody has declared it."""
+        return self._view.packed.first_action
+
+    @property
     def boundaries(self) -> Boundaries:
         """Origin of the episode ends: given, derived from breaks between rows, or unknown."""
         return self._view.packed.boundaries
