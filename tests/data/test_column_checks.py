@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
 from tests.support.findings import check, clean, only, terminate
 
 from rl_training.config import DatasetError
 from rl_training.data.checks.dataset_checks import check_dataset
 from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.data.rewriting import renumber_actions
 
 # --- actions ---
 
@@ -21,7 +23,7 @@ def test_constant_action_column_is_named():
 
 def test_choice_that_never_varies_is_a_constant_action():
     fields = clean()
-    fields["actions"] = np.ones(100, np.int64)
+    fields["actions"] = np.zeros(100, np.int64)
     assert only(check(fields)).name == "constant-action"
 
 
@@ -100,6 +102,51 @@ def test_unit_actions_over_narrow_bounds_suggest_scaling():
 def test_incomplete_bounds_are_refused(bounds):
     with pytest.raises(DatasetError, match="action_"):
         check(clean(), **bounds)
+
+
+# --- numbers of choices ---
+
+
+def test_choices_numbered_from_one_are_a_warning_until_that_is_declared():
+    fields = clean()
+    fields["actions"] = np.arange(100) % 4 + 1
+    finding = only(check(fields))
+    assert (finding.level, finding.name) == ("warning", "action-numbering")
+    assert "actions go from 1 to 4" in finding.message
+    assert "--first-action 1`" in finding.fix
+    dataset = TransitionDataset(**fields)
+    for first, count in ((1, 4), (0, 5)):
+        renumbered = renumber_actions(dataset, first)
+        assert check_dataset(renumbered) == []
+        assert renumbered.num_actions == count
+        assert int(renumbered.actions.min()) == 1 - first
+
+
+def test_choices_stored_as_floats_are_a_warning():
+    fields = clean()
+    fields["actions"] = (np.arange(100) % 3).astype(np.float32)
+    finding = only(check(fields))
+    assert (finding.level, finding.name) == ("warning", "whole-number-actions")
+    assert "--discrete-actions`" in finding.fix
+    discrete = TransitionDataset(**fields).with_discrete_actions()
+    assert check_dataset(discrete) == []
+    assert (discrete.num_actions, discrete.actions.dtype) == (3, torch.int64)
+
+
+@pytest.mark.parametrize("values", [[0, 0.5, 1], [0, 100], [-1, 0, 1], [0, 300, 301]])
+def test_other_floats_are_not_taken_for_choices(values):
+    fields = clean()
+    fields["actions"] = np.resize(np.array(values, np.float32), 100)
+    assert not any(finding.name == "whole-number-actions" for finding in check(fields))
+
+
+@pytest.mark.parametrize("value", [0.5, -1.0, 3e7])
+def test_floats_that_are_no_choices_are_not_read_as_such(value):
+    fields = clean()
+    fields["actions"] = np.ones(100, np.float32)
+    fields["actions"][7] = value
+    with pytest.raises(DatasetError, match=r"at row 7 is not a whole number from 0"):
+        TransitionDataset(**fields).with_discrete_actions()
 
 
 # --- rewards ---

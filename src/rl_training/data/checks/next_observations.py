@@ -24,6 +24,8 @@ _SAMPLE = 4096  # rows inside episodes that stand for all
 _ENDS = 64  # ends and starts of episodes that are compared with each other
 _USUAL = 0.75  # mean rank among steps inside episodes up to which a step is an ordinary one
 _UNUSUAL = 0.9  # mean rank from which it is none
+_TOP = 0.05  # share of the largest steps, which count as jumps
+_CERTAIN = 10.0  # standard deviations from what chance explains
 _FEW = 5  # ends from which a repetition in a world of few states is no coincidence
 
 
@@ -63,9 +65,30 @@ def find_lost_next_obs(obs: Table, next_obs: Table, ends: Rows, chosen: Rows) ->
     if _goes_on(obs, next_obs, ends, chosen[same], rank):
         return LostNextObs(nothing, chosen[padded], chosen[same])
     other = chosen[~same & ~padded]
-    if _one_row_missing(obs, next_obs, other, rank):
+    if _one_row_missing(obs, next_obs, ends, other, rank):
         same = ~padded & (same | (chosen < len(obs) - 1))
     return LostNextObs(chosen[same], chosen[padded], nothing)
+
+
+def find_period(obs: Table, next_obs: Table, ends: Rows) -> int | None:
+    """Find the number of rows after which observations jump, as they do if time limits are not marked."""
+    is_inside = np.ones(len(obs), np.bool_)
+    is_inside[ends] = False
+    inside = np.flatnonzero(is_inside)
+    if len(inside) < 100:
+        return None
+    sample = inside[:: max(1, len(inside) // _SAMPLE)]
+    jumps = _step_ranks(obs[sample], next_obs[sample])(obs[inside], next_obs[inside]) > 1 - _TOP
+    starts = np.append(0, ends[:-1] + 1)
+    step = inside - starts[np.searchsorted(ends, inside)] + 1
+    every, jumping = np.bincount(step), np.bincount(step[jumps], minlength=step.max() + 1)
+    best, period = _CERTAIN, None
+    for length in range(10, min(len(every) // 2, 10_000)):
+        count, hits = every[length::length].sum(), jumping[length::length].sum()
+        certainty = (hits / count - _TOP) * np.sqrt(count / (_TOP * (1 - _TOP)))
+        if certainty > best and hits > 0.6 * count:
+            best, period = certainty, length
+    return period
 
 
 def _sample_inside(count: int, ends: Rows) -> Rows:
@@ -120,14 +143,16 @@ def _goes_on(obs: Table, next_obs: Table, ends: Rows, rows: Rows, rank: Rank) ->
     return bool(step < _USUAL and to_others > step + 0.15)
 
 
-def _one_row_missing(obs: Table, next_obs: Table, rows: Rows, rank: Rank) -> bool:
+def _one_row_missing(obs: Table, next_obs: Table, ends: Rows, rows: Rows, rank: Rank) -> bool:
     """True if ends jump to one step before the next row: episodes lost their first row."""
     rows = rows[rows < len(obs) - 1]
     if len(rows) < 2 * _FEW:
         return False
     jump = rank(obs[rows], next_obs[rows]).mean()
     from_there = rank(next_obs[rows], obs[rows + 1]).mean()
-    return bool(jump > _UNUSUAL and from_there < _USUAL)
+    starts = ends[ends < len(obs) - 1] + 1
+    first_steps = rank(obs[starts], next_obs[starts]).mean()
+    return bool(jump > _UNUSUAL and from_there < max(_USUAL, min(first_steps + 0.1, jump)))
 
 
 def _padded(obs: Table, next_obs: Table, inside: Rows, ends: Rows) -> Flags:

@@ -8,6 +8,7 @@ import numpy as np
 
 from rl_training.data.checks.column_checks import Columns, Finding
 from rl_training.data.checks.episode_ends import EpisodeEnds, TimeLimit, judge_ends
+from rl_training.data.checks.next_observations import find_period
 from rl_training.data.packing.flags import row_breaks
 
 _REPAIR = "`rl-training data convert IN OUT --repair`"
@@ -28,6 +29,7 @@ def check_sequence(data: Columns) -> Iterator[Finding]:
             "n-step targets or next actions",
         )  # fmt: skip
     if judged is not None:
+        yield from _missing_limits(data)
         yield from _next_observations(data, judged)
         if judged.time_limit is not None:
             yield _time_limit(judged.time_limit, judged)
@@ -44,6 +46,21 @@ def _broken_sequence(data: Columns, offset: int) -> Iterator[Finding]:
         message += f": ends are marked one row too {'late' if offset > 0 else 'early'}"
         fix = f"move terminations and truncations one row {'up' if offset > 0 else 'down'}"
     yield Finding("error", "broken-sequence", message, int(rows[0]), fix)
+
+
+def _missing_limits(data: Columns) -> Iterator[Finding]:
+    assert data.starts is not None
+    assert data.lengths is not None
+    period = find_period(data.obs, data.next_obs, data.starts + data.lengths - 1)
+    if period is not None:
+        first = int(data.starts[(data.lengths > period).argmax()]) + period - 1
+        yield Finding(
+            "warning", "missing-time-limits",
+            f"observations jump every {period:,} rows, as they do where a new episode starts, but "
+            "no end is marked there", first,
+            f"if episodes are {period:,} rows long, mark their last rows in 'truncations' and check "
+            "the log again: the next observations of these rows are lost",
+        )  # fmt: skip
 
 
 def _next_observations(data: Columns, judged: EpisodeEnds) -> Iterator[Finding]:
