@@ -55,7 +55,7 @@ def point_to_check(dataset: TransitionDataset, location: str | None) -> None:
         location: Its name on the command line, if it has one.
     """
     judged = judge_ends_of(dataset)
-    name = "FILE" if location is None else shlex.quote(location)
+    name = _word(location)
     check = f"`rl-training data check {name}`"
     rows = 0 if judged is None else int((dataset.terminations[judged.lost.rows] == 0).sum())
     if rows:
@@ -74,6 +74,11 @@ def point_to_check(dataset: TransitionDataset, location: str | None) -> None:
         log.info("%s: episode ends are doubtful; see %s", dataset.source, check)
 
 
+def _word(location: str | None) -> str:
+    """Dataset as a word of a command."""
+    return "FILE" if location is None else shlex.quote(location)
+
+
 def read_as_choices(dataset: TransitionDataset, spec: ProblemSpec | None) -> TransitionDataset:
     """Take whole numbers that are stored as floats for what the environment says they are."""
     choices = spec is not None and spec.action_kind == "discrete" and not dataset.discrete
@@ -86,18 +91,19 @@ def read_as_choices(dataset: TransitionDataset, spec: ProblemSpec | None) -> Tra
 def _refuse_unclear_actions(dataset: TransitionDataset, options: DatasetConfig) -> None:
     """Refuse actions of which only an environment could tell what they are."""
     smallest, largest = int(dataset.actions.min()), int(dataset.actions.max())
+    name = _word(options.location)
     span = f"{dataset.source}: actions go from {smallest} to {largest}"
     if dataset.discrete:
         if unclear_numbering(smallest, dataset.first_action):
             raise DatasetError(
                 f"{span}, and choices count from 0. "
-                f"`{numbering_command(dataset.source, smallest)}` renumbers them from 0; "
+                f"`{numbering_command(name, smallest)}` renumbers them from 0; "
                 "--first-action 0 instead says that the lower ones are choices that no row takes"
             )
     elif options.action_low is None and look_discrete(dataset.actions.numpy()):
         raise DatasetError(
             f"{span}, all whole numbers stored as floats. If they are choices, declare them with "
-            f"`{numbering_command(dataset.source, smallest, floats=True)}`; "
+            f"`{numbering_command(name, smallest, floats=True)}`; "
             "if they are continuous, set action_low and action_high"
         )
 
@@ -140,7 +146,10 @@ def _other_algorithms(config: TrainConfig, kind: str, env_id: str | None) -> str
     if not others:
         return ""
     hint = f"; algorithms for them: {', '.join(others)}"
-    options = config.groups.dataset.chosen_keys()
+    choice = config.groups.dataset
+    options = choice.chosen_keys()
+    if "dataset_path" in options:
+        options["dataset_path"] = choice.location
     if kind != "discrete" or "iql" not in others or not options:
         return hint
     words = {
@@ -166,7 +175,7 @@ def check_widths(dataset: TransitionDataset, spec: ProblemSpec, env_id: str | No
 
 def check_bounds(dataset: TransitionDataset, spec: ProblemSpec, options: DatasetConfig) -> None:
     if spec.action_kind == "discrete":
-        _check_choices(dataset, spec)
+        _check_choices(dataset, spec, options)
         return
     low, high = np.array(spec.action_low), np.array(spec.action_high)
     if options.clip_actions:
@@ -191,21 +200,22 @@ def check_bounds(dataset: TransitionDataset, spec: ProblemSpec, options: Dataset
     )
 
 
-def _check_choices(dataset: TransitionDataset, spec: ProblemSpec) -> None:
+def _check_choices(dataset: TransitionDataset, spec: ProblemSpec, options: DatasetConfig) -> None:
     largest = int(dataset.actions.max())
     if largest >= spec.action_dim:
         row = int((dataset.actions >= spec.action_dim).nonzero()[0])
         raise DatasetError(
             f"{dataset.source}: action {largest} is not one of {spec.action_dim} choices, which "
-            f"count from 0; first row {row}{_renumber(dataset)}"
+            f"count from 0; first row {row}{_renumber(dataset, options)}"
         )
 
 
-def _renumber(dataset: TransitionDataset) -> str:
+def _renumber(dataset: TransitionDataset, options: DatasetConfig) -> str:
     smallest = int(dataset.actions.min())
     if smallest == 0:
         return ""
-    return f". Are they numbered from {smallest}? `{numbering_command(dataset.source, smallest)}`"
+    command = numbering_command(_word(options.location), smallest)
+    return f". Are they numbered from {smallest}? `{command}`"
 
 
 def _action_range(dataset: TransitionDataset) -> tuple[Any, Any]:
