@@ -105,9 +105,9 @@ def test_a_shifted_log_is_warned_of_and_repaired(capsys: pytest.CaptureFixture[s
     assert "shifted-next-obs" in run(capsys, *command(warning, "data check"), code=1)
     note = run(capsys, *command(warning, "--repair"))
     assert "dropped 19 of 400 rows, the last ones of episodes 0, 1, 2 and 16 more" in note
-    assert "NEW.npz: ok" in run(capsys, "data", "check", "NEW.npz")
-    assert "next observation" not in run(capsys, *train("NEW.npz"))
-    again = run(capsys, "data", "convert", "NEW.npz", "same.npz", "--repair")
+    assert "OUT.npz: ok" in run(capsys, "data", "check", "OUT.npz")
+    assert "next observation" not in run(capsys, *train("OUT.npz"))
+    again = run(capsys, "data", "convert", "OUT.npz", "same.npz", "--repair")
     assert "nothing to repair" in again
 
 

@@ -45,8 +45,10 @@ def test_true_last_observations_are_not_suspected():
 def test_the_first_observation_of_the_next_episode_is_no_next_observation():
     [finding] = check_fields(shifted())
     assert (finding.level, finding.name, finding.row) == ("error", "shifted-next-obs", LENGTH - 1)
-    assert finding.message.startswith("11 last rows of episodes have the first observation of the")
-    assert "data convert IN OUT --repair" in finding.fix
+    assert finding.message.startswith(
+        "11 of 12 episodes have in their last row the first observation of the next episode"
+    )
+    assert "data convert IN OUT.npz --repair" in finding.fix
     assert "mark" not in finding.fix
 
 
@@ -62,7 +64,7 @@ def test_episode_ids_and_a_roll_of_the_rows_are_seen_through_too():
     rolled = walks()
     rolled["next_obs"] = np.roll(rolled["obs"], -1, axis=0)
     [finding] = check_fields(rolled)
-    assert finding.message.startswith("12 last rows")  # the last one has the file's first row
+    assert finding.message.startswith("12 of 12 episodes")  # the last one has the file's first row
 
 
 def test_a_shift_at_terminated_rows_is_harmless():

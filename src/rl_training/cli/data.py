@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -179,8 +182,20 @@ def _say_written(transitions: int, path: Path) -> None:
 
 def _finding(finding: Finding) -> str:
     row = "" if finding.row is None else f" (row {finding.row})"
-    fix = f"\n    fix: {finding.fix}" if finding.fix else ""
-    return f"{finding.level}: {finding.name}{row}: {finding.message}{fix}"
+    lines = [f"{finding.level}: {finding.name}{row}: {finding.message}"]
+    if finding.fix:
+        lines.append(f"    fix: {finding.fix}")
+    return "\n".join(map(_wrapped, lines))
+
+
+def _wrapped(line: str) -> str:
+    """Break a line between words where a terminal would break it anywhere."""
+    if not sys.stdout.isatty():
+        return line
+    columns = shutil.get_terminal_size().columns
+    return textwrap.fill(
+        line, columns, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _text(value: Any) -> str:

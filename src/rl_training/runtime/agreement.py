@@ -61,7 +61,7 @@ def point_to_check(dataset: TransitionDataset, location: str | None) -> None:
     if rows:
         log.warning(
             "%s: %d last rows of episodes have a next observation that is not their own; values "
-            "bootstrapped from it are wrong. See %s; `rl-training data convert %s NEW.npz --repair` "
+            "bootstrapped from it are wrong. See %s; `rl-training data convert %s OUT.npz --repair` "
             "drops these rows",
             dataset.source, rows, check, name,
         )  # fmt: skip

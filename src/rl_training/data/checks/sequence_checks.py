@@ -11,7 +11,7 @@ from rl_training.data.checks.episode_ends import EpisodeEnds, TimeLimit, judge_e
 from rl_training.data.checks.next_observations import find_period
 from rl_training.data.packing.flags import row_breaks
 
-_REPAIR = "`rl-training data convert IN OUT --repair`"
+_REPAIR = "`rl-training data convert IN OUT.npz --repair`"
 
 
 def check_sequence(data: Columns) -> Iterator[Finding]:
@@ -64,6 +64,7 @@ def _missing_limits(data: Columns) -> Iterator[Finding]:
 
 
 def _next_observations(data: Columns, judged: EpisodeEnds) -> Iterator[Finding]:
+    assert data.starts is not None
     fix = f"drop these rows, their next observation is lost: {_REPAIR}"
     cases = {
         "shifted-next-obs": (judged.lost.shifted, "the first observation of the next episode"),
@@ -74,8 +75,9 @@ def _next_observations(data: Columns, judged: EpisodeEnds) -> Iterator[Finding]:
         if len(rows):
             yield Finding(
                 "error", name,
-                f"{len(rows):,} last rows of episodes have {what} as next observation, and values "
-                f"are bootstrapped from it: {data.at(rows)}", int(rows[0]), fix,
+                f"{len(rows):,} of {len(data.starts):,} episodes have in their last row {what} as "
+                f"next observation, and values are bootstrapped from it: {data.at(rows)}",
+                int(rows[0]), fix,
             )  # fmt: skip
     if len(judged.harmless):
         yield Finding(
