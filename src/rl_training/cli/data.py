@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -60,6 +63,17 @@ def check(
 def convert(
     source: Location,
     target: Annotated[Path, typer.Argument(help="A new .npz, .pt or .hdf5 file.")],
+    repair: Annotated[
+        bool,
+        typer.Option("--repair", help="Drop last rows of episodes with a lost next observation."),
+    ] = False,
+    discrete_actions: Annotated[
+        bool,
+        typer.Option("--discrete-actions", help="Read whole numbers stored as floats as choices."),
+    ] = False,
+    first_action: Annotated[
+        int | None, typer.Option(min=0, help="Number of the first choice; the target has 0.")
+    ] = None,
     with_next_actions: Annotated[
         bool, typer.Option("--with-next-actions", help="Store the action of the next row.")
     ] = False,
@@ -89,6 +103,9 @@ def convert(
     transitions = api.convert_dataset(
         source,
         target,
+        repair=repair,
+        discrete_actions=discrete_actions,
+        first_action=first_action,
         with_next_actions=with_next_actions,
         scale_actions=scale_actions,
         clip_actions=_clip_bounds(clip_actions, env),
@@ -169,8 +186,20 @@ def _say_written(transitions: int, path: Path, json: bool) -> None:
 
 def _finding(finding: Finding) -> str:
     row = "" if finding.row is None else f" (row {finding.row})"
-    fix = f"\n    fix: {finding.fix}" if finding.fix else ""
-    return f"{finding.level}: {finding.name}{row}: {finding.message}{fix}"
+    lines = [f"{finding.level}: {finding.name}{row}: {finding.message}"]
+    if finding.fix:
+        lines.append(f"    fix: {finding.fix}")
+    return "\n".join(map(_wrapped, lines))
+
+
+def _wrapped(line: str) -> str:
+    """Break a line between words where a terminal would break it anywhere."""
+    if not sys.stdout.isatty():
+        return line
+    columns = shutil.get_terminal_size().columns
+    return textwrap.fill(
+        line, columns, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _text(value: Any) -> str:

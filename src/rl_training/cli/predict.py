@@ -39,8 +39,8 @@ def predict(
     except ValueError as error:
         raise ConfigError(str(error)) from None
     if output is None:
-        values = actions.tolist()
-        say_json({"actions": values}) if json else say(json_text.dumps(values))
+        listed = actions.tolist()
+        say_json({"actions": listed}) if json else say(json_text.dumps(listed))
         return
     api.save_actions(output, actions)
     first = next(iter(values.values())) if isinstance(values, dict) else values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from pydantic import field_validator, model_validator
@@ -33,6 +34,16 @@ class DatasetChoice(Options):
         if kind is not None:
             get_format(kind)
         return kind
+
+    @property
+    def location(self) -> str | None:
+        """Name of the dataset on the command line, short if it can be; None if it has none."""
+        if self.dataset_id is not None:
+            return f"{self.dataset_kind}:{self.dataset_id}"
+        if self.dataset_path is None:
+            return None
+        path, here = Path(self.dataset_path), Path.cwd()
+        return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
     def chosen_keys(self) -> dict[str, Any]:
         """The dataset_* keys that differ from their defaults, without the kind."""
