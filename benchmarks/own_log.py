@@ -5,7 +5,7 @@
 A cell is one algorithm on the thermostat's log (`benchmarks/hvac.py`), with one seed. It trains
 `<algorithm>/own-log` as it is packaged, with fewer updates, and scores the final policy in the environment
 that the log is from. Each cell is saved when it is done; a second call runs only what is missing.
-The last lines are the arms in which an option of the presets is changed, to show what it is for.
+Arms in which an option of the presets is changed, to show what it is for, have the first seed only.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ ARMS: dict[str, tuple[str, str, dict[str, Any]]] = {  # title: algorithm, enviro
     "IQL, the paper's locomotion setting": (
         "iql", "levels", {"normalize_observations": False, "normalize_rewards": True},
     ),
+    "ReBRAC, the default weight": ("rebrac", "power", {"actor_bc_weight": 0.01}),
 }  # fmt: skip
-REFERENCES = ("BC", "BC, any power")
 
 
 class Cell(NamedTuple):
@@ -82,6 +82,13 @@ class Cell(NamedTuple):
                 **overrides,
             },
         )
+
+
+def cells_of(seeds: Sequence[int]) -> list[Cell]:
+    """List the packaged configurations with every seed, and then the changed ones with the first."""
+    packaged = [arm for arm, (_, _, overrides) in ARMS.items() if not overrides]
+    changed = [Cell(arm, seeds[0]) for arm in ARMS if arm not in packaged]
+    return [*(Cell(arm, seed) for seed in seeds for arm in packaged), *changed]
 
 
 def log_path(output: Path, kind: str) -> Path:
@@ -127,7 +134,7 @@ def page_text(
     names = {"levels": "three levels", "power": "any power"}
     rows = []
     for arm, (algo, kind, overrides) in ARMS.items():
-        cells = [results.get(Cell(arm, seed)) for seed in seeds]
+        cells = [results.get(Cell(arm, seed)) for seed in (seeds[:1] if overrides else seeds)]
         done = [cell for cell in cells if cell is not None]
         better = sum(cell["return_mean"] > behaviour[kind] for cell in done)
         warned = sum(bool(cell["warnings"]) for cell in done)
@@ -160,7 +167,9 @@ of a heater of any power.
 
 {table(header, rows)}
 
-The last rows have options changed, to show what the defaults are for.
+The last rows have options changed, with one seed, to show what the presets are for. Without normalisation the networks see
+little but the pressure. ReBRAC's default weights are among those that its paper tunes for each dataset; with so weak a
+pull towards the logged actions its policy leaves this log.
 
 Versions: {listed_versions(results.values())}.
 """
@@ -176,10 +185,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seeds = [int(word) for word in options.seeds.split(",")]
     output = options.output.absolute()
     behaviour = write_logs(output)
-    cells = [Cell(arm, seed) for seed in seeds for arm in options.only or ARMS]
-    missing = [cell for cell in cells if read_result(cell, output) is None]
+    every = cells_of(seeds)
+    chosen = [cell for cell in every if cell.arm in (options.only or ARMS)]
+    missing = [cell for cell in chosen if read_result(cell, output) is None]
     failed = run_all(missing, partial(run_cell, output=output), options.jobs)
-    every = [Cell(arm, seed) for arm in ARMS for seed in seeds]
     results = {cell: result for cell in every if (result := read_result(cell, output))}
     PAGE.write_text(page_text(results, behaviour, seeds))
     print(f"wrote {PAGE}")

@@ -111,7 +111,7 @@ def yaml_words(words: list[str]) -> list[tuple[str, object]]:
 @pytest.mark.parametrize("algo", OFFLINE)
 def test_own_log_needs_a_log_and_trains_on_it(algo: str, tmp_path: Path, log_file: Path) -> None:
     with pytest.raises(ConfigError, match=r"dataset_path=LOG\.npz"):
-        load_config(f"{algo}/own-log")
+        train(load_config(f"{algo}/own-log", {"output_dir": str(tmp_path)}))
     small = {"total_timesteps": 3, "batch_size": 8, "hidden_sizes": [8],
              "output_dir": str(tmp_path), "dataset_path": str(log_file)}  # fmt: skip
     config = load_config(f"{algo}/own-log", small)

@@ -12,8 +12,8 @@ import pytest
 
 from rl_training.cli.main import main
 from rl_training.data import TransitionDataset
+from rl_training.data.data_facts import Behaviour, DataFacts
 from rl_training.runtime import TrainConfig, train
-from rl_training.runtime.data_facts import Behaviour, DataFacts
 from rl_training.runtime.loop.state import TrainerState
 from rl_training.runtime.loop.watcher import Watcher
 from tests.support.data import make_fields

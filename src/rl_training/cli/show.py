@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rl_training import api
-from rl_training.cli.console import PluginOption, say
+from rl_training.cli import completion
+from rl_training.cli.console import JsonOption, PluginOption, say, say_json
 from rl_training.config import ConfigError, dump_yaml, suggest, type_name
 
 if TYPE_CHECKING:
     from rl_training.api import OptionGroup
 
 
-def list_known(plugin: PluginOption = []) -> None:  # noqa: B006
+def list_known(json: JsonOption = False, plugin: PluginOption = []) -> None:  # noqa: B006
     """List algorithms, packaged configurations and built-in datasets."""
+    if json:
+        say_json(_known())
+        return
     say("algorithms")
     for spec in api.list_algorithm_specs():
         regimes = ", ".join(spec.regimes).replace("_", "-")
@@ -29,13 +33,53 @@ def list_known(plugin: PluginOption = []) -> None:  # noqa: B006
         say(f"  {name:20} {description}")
 
 
+def _known() -> dict[str, Any]:
+    algorithms = [
+        {
+            "name": spec.name,
+            "summary": spec.summary,
+            "regimes": list(spec.regimes),
+            "action_kinds": list(spec.action_kinds),
+        }
+        for spec in api.list_algorithm_specs()
+    ]
+    datasets = [
+        {"name": name, "description": description}
+        for name, description in api.builtin_datasets().items()
+    ]
+    return {"algorithms": algorithms, "configs": api.packaged_configs(), "datasets": datasets}
+
+
 def config(
-    name: Annotated[str, typer.Argument(help="A YAML file or a packaged name.")],
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="A YAML file or a packaged name; with --schema also an algorithm.",
+            autocompletion=completion.configs_and_algorithms,
+        ),
+    ] = None,
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value ...")] = None,
+    schema: Annotated[
+        bool,
+        typer.Option(
+            "--schema", help="Print the JSON Schema of all configurations, or of one algorithm's."
+        ),
+    ] = False,
+    json: JsonOption = False,
     plugin: PluginOption = [],  # noqa: B006
 ) -> None:
     """Check a configuration and print it with every default filled in."""
+    if schema:
+        if overrides:
+            raise ConfigError(f"--schema takes no overrides: {' '.join(overrides)}")
+        say_json(api.config_schema(None if name is None else _algorithm_of(name)))
+        return
+    if name is None:
+        raise ConfigError("config needs a YAML file or a packaged name; --schema works without one")
     values = api.resolve_config(name, api.parse_assignments(overrides or []))
+    if json:
+        say_json(values)
+        return
     off = api.unset_options(values)
     kwargs = {key: value for key, value in values["algo_kwargs"].items() if key not in off}
     shown = {key: value for key, value in values.items() if key not in off}
@@ -46,10 +90,21 @@ def config(
         say(f"#   {option}: {meaning}")
 
 
+def _algorithm_of(name: str) -> str:
+    """Name of an algorithm as it is, else the algorithm that a configuration trains."""
+    names = [spec.name for spec in api.list_algorithm_specs()]
+    return name if name in names else api.load_config(name).algo
+
+
 def explain(
     what: Annotated[
-        str, typer.Argument(help="An option (eval_interval, td3_bc.bc_alpha) or an algorithm.")
+        str,
+        typer.Argument(
+            help="An option (eval_interval, td3_bc.bc_alpha) or an algorithm.",
+            autocompletion=completion.algorithms,
+        ),
     ],
+    json: JsonOption = False,
     plugin: PluginOption = [],  # noqa: B006
 ) -> None:
     """Say what an option means: its type, range, default."""
@@ -57,15 +112,21 @@ def explain(
     names = [spec.name for spec in api.list_algorithm_specs()]
     algo = path.pop(0) if path[0] in names else None
     if algo is not None and not path:
-        _explain_algorithm(algo)
+        say_json(_algorithm_facts(algo)) if json else _explain_algorithm(algo)
         return
     groups = api.option_groups(path[0], algo)
-    explained = [_explain_option(path, title, group) for title, group in groups.items()]
-    if not any(explained):
+    located = [_locate(path, title, group) for title, group in groups.items()]
+    places = [place for place in located if place is not None]
+    if not places:
         options = {key for group in groups.values() for key in group.options.model_fields}
         options |= set(names)
         hint = suggest(path[-1], options) or "; `rl-training explain ALGORITHM` lists its options"
         raise ConfigError(f"nothing is called {what!r}{hint}")
+    if json:
+        say_json({"options": [_option_facts(*place) for place in places]})
+        return
+    for title, name, group in places:
+        _explain_option(title, name, group)
 
 
 def _explain_algorithm(name: str) -> None:
@@ -78,19 +139,44 @@ def _explain_algorithm(name: str) -> None:
             say(f"  {_line(option, option, group)}")
 
 
-def _explain_option(path: list[str], title: str, group: OptionGroup) -> bool:
-    """Follow `early_stopping.patience` into nested groups; false if there is no such option."""
-    if path[0] not in group.options.model_fields:
-        return False
-    options = api.nested_options(path[0], group.options)
-    inner = None if options is None else api.OptionGroup(options, [])
-    if len(path) > 1:
-        return inner is not None and _explain_option(path[1:], f"{title}, {path[0]}", inner)
-    say(f"{title}: {_line(path[0], path[0], group)}")
+def _locate(path: list[str], title: str, group: OptionGroup) -> tuple[str, str, OptionGroup] | None:
+    """Follow `early_stopping.patience` into nested groups; None if there is no such option."""
+    name, *rest = path
+    if name not in group.options.model_fields:
+        return None
+    if not rest:
+        return title, name, group
+    inner = api.nested_options(name, group.options)
+    if inner is None:
+        return None
+    return _locate(rest, f"{title}, {name}", api.OptionGroup(inner, []))
+
+
+def _explain_option(title: str, name: str, group: OptionGroup) -> None:
+    say(f"{title}: {_line(name, name, group)}")
+    inner = api.nested_options(name, group.options)
     if inner is not None:
-        for name in inner.options.model_fields:
-            say(f"  {_line(f'{path[0]}.{name}', name, inner)}")
-    return True
+        for part in inner.model_fields:
+            say(f"  {_line(f'{name}.{part}', part, api.OptionGroup(inner, []))}")
+
+
+def _algorithm_facts(name: str) -> dict[str, Any]:
+    spec = api.get_algorithm_spec(name)
+    options = [
+        _option_facts(f"{title} options", option, api.OptionGroup(group, [spec]))
+        for title, group in api.group_classes(spec).items()
+        for option in group.model_fields
+    ]
+    return {"algorithm": spec.name, "summary": spec.summary, "options": options}
+
+
+def _option_facts(title: str, name: str, group: OptionGroup) -> dict[str, Any]:
+    return {
+        "name": name,
+        "group": title,
+        "default": group.default(name),
+        "schema": api.option_schema(name, group.options),
+    }
 
 
 def _line(shown_name: str, name: str, group: OptionGroup) -> str:

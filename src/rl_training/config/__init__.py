@@ -3,6 +3,7 @@
 - `errors`   every error that users see, and `Problem`, one thing wrong with a configuration
 - `options`  `Options`, the base of every group of options, and `option`, one of its fields
 - `yaml`     reading and writing YAML
+- `packaged` names and texts of packaged configurations
 - `text`     text from files on its way to a terminal
 """
 
@@ -27,6 +28,7 @@ from rl_training.config.options import (
     problems_of,
     type_name,
 )
+from rl_training.config.packaged import packaged_config_text, packaged_configs
 from rl_training.config.text import visible
 from rl_training.config.yaml import dump_yaml, dump_yaml_value, parse_yaml
 
@@ -46,6 +48,8 @@ __all__ = [
     "dump_yaml_value",
     "meaning_of_none",
     "option",
+    "packaged_config_text",
+    "packaged_configs",
     "parse_yaml",
     "problems_of",
     "suggest",

@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Mapping
 
-from rl_training.runtime.data_facts import DataFacts
+from rl_training.data.data_facts import DataFacts
 from rl_training.runtime.loop.callback import Callback
 from rl_training.runtime.loop.state import TrainerState
 from rl_training.runtime.loop.stop_reasons import INTERRUPTED
