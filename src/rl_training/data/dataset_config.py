@@ -10,7 +10,6 @@ from pydantic import field_validator, model_validator
 from rl_training.config import ConfigError, Options, Problem, option
 from rl_training.data.formats import get_format, problems_with_options
 
-
 PLACEHOLDER = "YOUR_LOG.npz"  # dataset_path of packaged configurations for logs of the user's
 
 

@@ -103,8 +103,8 @@ def _load(config: TrainConfig, choice: DatasetChoice, achieved: bool) -> Transit
         names = ", ".join(entry.name for entry in list_formats())
         message = f"is required ({names}), or pass dataset= to learn"
         raise ConfigError([Problem(path, message)])
-    path = choice.dataset_path
-    if path is not None and Path(path).name == PLACEHOLDER and not Path(path).exists():
+    file = choice.dataset_path
+    if file is not None and Path(file).name == PLACEHOLDER and not Path(file).exists():
         message = "is to be given: the file of the log, such as dataset_path=LOG.npz"
         raise ConfigError([Problem(("algo_kwargs", "dataset_path"), message)])
     options = choice.chosen_keys()
