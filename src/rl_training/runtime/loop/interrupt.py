@@ -16,6 +16,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from rl_training.algorithms.base import Terms
+from rl_training.envs.errors import StepAbandoned
 from rl_training.envs.worker_envs import STOP_SIGNALS
 from rl_training.runtime.loop.callback import Callback
 from rl_training.runtime.loop.state import TrainerState
@@ -85,14 +86,6 @@ class InterruptCallback(Callback):
             state.request_stop(INTERRUPTED)
 
 
-class StepAbandoned(BaseException):
-    """Raised inside an environment that takes too long; not an `Exception`, which it might catch."""
-
-    def __init__(self, timeout: float | None) -> None:
-        super().__init__(timeout)
-        self.timeout = timeout  # seconds; None after a signal
-
-
 class StepGuard:
     """Limits the wait for an environment: to `env_step_timeout`, and to a second after a signal.
 
@@ -158,6 +151,8 @@ class StepGuard:
         self.inside = False
         if self.timeout is not None and not self.interrupt.interrupted:
             signal.setitimer(signal.ITIMER_REAL, 0)
+        if isinstance(error, KeyboardInterrupt) and not self.interrupt.interrupted:
+            raise RuntimeError("it raised KeyboardInterrupt, though no signal came") from error
 
     def _abandon(self, number: int, frame: FrameType | None) -> None:
         if self.inside:
