@@ -71,6 +71,12 @@ FORMS = {
         *((how, form) for how in ("raise", "exit") for form in FORMS),
         ("nan observation", "one"),
         ("nan observation", "two"),
+        *(("nan reset", form) for form in FORMS),
+        *(
+            (how, form)
+            for how in ("panic", "interrupt", "textless")
+            for form in ("one", "processes")
+        ),
         ("unpicklable", "processes"),
     ],
 )

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from rl_training import api
-from rl_training.config import visible
+from rl_training.config import Terminal, visible
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -24,7 +24,9 @@ def say(text: str = "") -> None:
 
 def note(text: str) -> None:
     """Write a line that is not part of the result to stderr."""
-    sys.stderr.write(f"{visible(text)}\n")
+    stream = Terminal(sys.stderr)
+    stream.write(f"{visible(text)}\n")
+    stream.flush()
 
 
 def say_json(value: Any) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from contextlib import suppress
 from types import FrameType
 
 EXIT_CODE = 130
@@ -36,5 +37,7 @@ def came() -> bool:
 
 def exit_code() -> int:
     """Say that the command was interrupted."""
-    sys.stderr.write("interrupted\n")
+    with suppress(OSError, ValueError):  # a terminal that hung up sends SIGHUP and takes no text
+        sys.stderr.write("interrupted\n")
+        sys.stderr.flush()
     return EXIT_CODE

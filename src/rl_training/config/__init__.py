@@ -20,7 +20,7 @@ from rl_training.config.errors import (
     unknown_key,
 )
 from rl_training.config.options import Options, OptionsT, option, problems_of, type_name
-from rl_training.config.text import visible
+from rl_training.config.text import Terminal, visible
 from rl_training.config.yaml import dump_yaml, parse_yaml
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "Problem",
     "RLTrainingError",
     "RunError",
+    "Terminal",
     "dump_yaml",
     "option",
     "parse_yaml",
