@@ -136,6 +136,9 @@ MISSING = object()
         ("experience.updates_due", -1),
         ("experience.updates_due", 10**9),
         ("experience.total_steps", "x"),
+        ("experience.envs.returns", []),
+        ("experience.envs.lengths", -1),
+        ("experience.envs.episodes", ["x"]),
     ],
 )
 def test_a_manifest_with_odd_values_is_damaged(path: str, value: Any, run: Path) -> None:

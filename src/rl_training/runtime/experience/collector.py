@@ -19,6 +19,7 @@ from rl_training.data.replay_buffer import ReplayBuffer, Rows
 from rl_training.envs.errors import StepAbandoned, naming_the_env
 from rl_training.envs.spaces import ActionScaler
 from rl_training.runtime.experience.episodes import Episodes
+from rl_training.runtime.loop.saved_values import whole
 from rl_training.spec import ProblemSpec
 
 log = logging.getLogger("rl_training")
@@ -234,7 +235,9 @@ class Collector:
         self.episodes = Episodes(
             np.array(values["returns"], np.float64), np.array(values["lengths"], np.int64), ended
         )
-        self._numbers = list(values["episodes"])
+        if not self.episodes.returns.shape == self.episodes.lengths.shape == (self.num_envs,):
+            raise ValueError("returns and lengths are not one for each environment")
+        self._numbers = [whole(episode) for episode in values["episodes"]]
         for index in range(self.num_envs):
             saved = tensors.get(f"envs.{index}.actions")
             self._actions[index].clear()

@@ -44,6 +44,8 @@ class Interrupt:
             return
         handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
         self._handlers = {n: h for n, h in handlers.items() if h != signal.SIG_IGN}
+        # one that came while modules were imported, where an `except:` swallowed its error
+        self.interrupted |= any(getattr(h, "came", False) for h in handlers.values())
         for number in self._handlers:
             signal.signal(number, self._note)
         try:
