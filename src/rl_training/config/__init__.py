@@ -3,7 +3,7 @@
 - `errors`   every error that users see, and `Problem`, one thing wrong with a configuration
 - `options`  `Options`, the base of every group of options, and `option`, one of its fields
 - `yaml`     reading and writing YAML
-- `text`     text from files on its way to a terminal
+- `text`     text on its way to a terminal
 """
 
 from rl_training.config.errors import (
