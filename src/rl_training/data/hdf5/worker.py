@@ -6,7 +6,7 @@ neither torch nor the rest of the package, so that it is there within a tenth of
 
 It refuses everything through which a file can point to other files: external storage, virtual datasets
 and links. It never reads values of variable length, whose heap may be damaged without end, except for
-the two remarks that our own files carry.
+the remarks that our own files carry.
 
 Answers are a line of JSON; after `{"bytes": n}` follow n bytes. Requests are lines of JSON:
 `[name, start, stop]`.
@@ -16,13 +16,17 @@ from __future__ import annotations
 
 import json
 import sys
+from math import prod
 from typing import Any, BinaryIO
 
 MEMORY = (
     4 << 30
 )  # address space; a chunk of a file has at most 4 GB unpacked, sensible ones a few MB
+MAX_CHUNK = (
+    128 << 20
+)  # bytes unpacked; it is held until its last row is read, so that it is unpacked once
 MAX_ARRAYS = 200_000
-REMARKS = ("boundaries", "num_actions")
+REMARKS = ("boundaries", "num_actions", "first_action")
 
 
 class RefusedError(Exception):
@@ -38,7 +42,7 @@ def main() -> None:
     import h5py
 
     try:
-        file = h5py.File(path, "r")
+        file = h5py.File(path, "r", rdcc_nbytes=MAX_CHUNK)
     except Exception:  # h5py has one for every mood of the library
         answer(out, {"error": "is not an HDF5 file, or is cut off"})
         return
@@ -117,6 +121,10 @@ def describe(name: str, array: Any) -> dict[str, Any]:
         raise RefusedError(
             f"{name[:80]!r} is kept in other files, which are not read; copy the data into the file"
         )
+    if array.chunks is not None and array.id.get_type().get_size() * prod(array.chunks) > MAX_CHUNK:
+        raise RefusedError(
+            f"{name[:80]!r} is packed in pieces of more than {MAX_CHUNK >> 20} MB; save it in smaller chunks"
+        )
     dtype = array.dtype
     shape = (0,) if array.shape is None else array.shape  # of h5py.Empty: a type without rows
     facts: dict[str, Any] = {"shape": [int(size) for size in shape], "offset": None}
@@ -130,7 +138,7 @@ def describe(name: str, array: Any) -> dict[str, Any]:
 
 
 def read_remarks(file: Any) -> dict[str, Any]:
-    """Read `boundaries` and `num_actions`, which our own files carry as attributes."""
+    """Read the single values that our own files carry as attributes."""
     remarks: dict[str, Any] = {}
     for key in REMARKS:
         if key not in file.attrs or file.attrs.get_id(key).shape != ():
