@@ -22,7 +22,7 @@ from rl_training.config.errors import (
 )
 from rl_training.config.options import Options, OptionsT, option, problems_of, type_name
 from rl_training.config.packaged import packaged_config_text, packaged_configs
-from rl_training.config.text import Terminal, visible
+from rl_training.config.text import lasting, visible
 from rl_training.config.yaml import dump_yaml, parse_yaml
 
 __all__ = [
@@ -37,8 +37,8 @@ __all__ = [
     "Problem",
     "RLTrainingError",
     "RunError",
-    "Terminal",
     "dump_yaml",
+    "lasting",
     "option",
     "packaged_config_text",
     "packaged_configs",

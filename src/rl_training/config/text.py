@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 from contextlib import suppress
-from typing import TextIO
+from typing import TextIO, cast
 
 # C0 without tab and newline, DEL and C1, line and paragraph separators, and controls of writing direction,
 # with which a terminal can be made to hide, overwrite or reorder what it shows
@@ -19,11 +19,16 @@ def visible(text: str) -> str:
     return _CONTROLS.sub(_escape, text)
 
 
-class Terminal(io.TextIOBase):
-    """Stream for notes and progress, which may lose its reader: a run must not end because nobody looks.
+def lasting(stream: TextIO) -> TextIO:
+    """Wrap a stream for notes and progress, which may lose its reader: no run ends because nobody looks.
 
     A closed pipe (`| head`), a terminal that hung up, a full disk behind `2>log`: the text is dropped.
     """
+    return cast(TextIO, _Terminal(stream))
+
+
+class _Terminal(io.TextIOBase):
+    """Stream that drops what cannot be written."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
