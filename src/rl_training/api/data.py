@@ -25,7 +25,6 @@ from rl_training.envs.spaces import infer_env_spaces
 from rl_training.files import parse_json, refuse_irregular, written_aside
 from rl_training.runs.layout import check_output_dir
 from rl_training.runtime import collect
-from rl_training.spec import flat_goals
 
 __all__ = [
     "action_bounds",
@@ -147,12 +146,12 @@ def export_replay(run: str | Path, target: Path, *, overwrite: bool = False) -> 
     return _save(collect.replay_dataset(run), target)
 
 
-def parse_observations(text: str) -> NDArray[np.float32]:
+def parse_observations(text: str) -> NDArray[np.float32] | dict[str, NDArray[np.float32]]:
     """One observation or a list of them in JSON; also the mapping of a goal environment."""
     try:
         values = parse_json(text)
         if isinstance(values, dict):
-            values = flat_goals(values)
+            return {key: np.asarray(part, dtype=np.float32) for key, part in values.items()}
         return np.asarray(values, dtype=np.float32)
     except (ValueError, TypeError, OverflowError):
         shown = text if len(text) <= 80 else f"{text[:80]}..."

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rl_training import api
-from rl_training.cli.console import PluginOption, TrustEnvOption, say, say_json
+from rl_training.cli.console import JsonOption, PluginOption, TrustEnvOption, say, say_json
 from rl_training.config import ConfigError
 
 if TYPE_CHECKING:
@@ -20,11 +20,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Look at, check, convert and collect datasets.", no_args_is_help=True)
 Location = Annotated[str, typer.Argument(help="A file, builtin:NAME or minari:NAME.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()
-def info(dataset: Location, json: Json = False, plugin: PluginOption = []) -> None:  # noqa: B006
+def info(dataset: Location, json: JsonOption = False, plugin: PluginOption = []) -> None:  # noqa: B006
     """Show what a dataset holds: sizes, episodes, returns, ranges."""
     description = api.describe_dataset(dataset)
     if json:
@@ -40,7 +39,7 @@ def check(
     env: Annotated[
         str | None, typer.Option(help="Compare with the spaces of this environment.")
     ] = None,
-    json: Json = False,
+    json: JsonOption = False,
     plugin: PluginOption = [],  # noqa: B006
 ) -> None:
     """Report what makes offline training fail silently; exit code 1 if anything is wrong."""
@@ -91,6 +90,7 @@ def convert(
     reward_scale: Annotated[float, typer.Option(help="Multiply rewards.")] = 1.0,
     reward_shift: Annotated[float, typer.Option(help="Add to rewards after scaling.")] = 0.0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the target.")] = False,
+    json: JsonOption = False,
     plugin: PluginOption = [],  # noqa: B006
 ) -> None:
     """Write a dataset in another format, or with something about it changed."""
@@ -114,7 +114,7 @@ def convert(
         reward_shift=reward_shift,
         overwrite=overwrite,
     )
-    _say_written(transitions, target)
+    _say_written(transitions, target, json)
 
 
 @app.command()
@@ -140,13 +140,14 @@ def collect(
     stochastic: Annotated[bool, typer.Option("--stochastic", help="Sample actions.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of environment and actions.")] = 0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output.")] = False,
+    json: JsonOption = False,
     plugin: PluginOption = [],  # noqa: B006
 ) -> None:
     """Roll out a policy, or export a replay buffer; terminations and truncations are kept apart."""
     if from_run is not None:
         if env or checkpoint or trust_env or steps or noise or stochastic or seed:
             raise ConfigError("--from-run takes transitions as they were made: no other option")
-        _say_written(api.export_replay(from_run, output, overwrite=overwrite), output)
+        _say_written(api.export_replay(from_run, output, overwrite=overwrite), output, json)
         return
     _require_finite("--noise", noise)
     transitions = api.collect_dataset(
@@ -160,7 +161,7 @@ def collect(
         overwrite=overwrite,
         trust_env=trust_env,
     )
-    _say_written(transitions, output)
+    _say_written(transitions, output, json)
 
 
 def _require_finite(option: str, value: float) -> None:
@@ -176,7 +177,10 @@ def _clip_bounds(clip: bool, env: str | None) -> tuple[Any, Any] | None:
     return (-1.0, 1.0) if env is None else api.action_bounds(env)
 
 
-def _say_written(transitions: int, path: Path) -> None:
+def _say_written(transitions: int, path: Path, json: bool) -> None:
+    if json:
+        say_json({"transitions": transitions, "output": str(path)})
+        return
     say(f"{transitions} transitions written to {path}")
 
 

@@ -54,7 +54,7 @@ class DatasetChoice(Options):
         }
 
 
-_SHORT_NAMES = {name.removeprefix("dataset_"): name for name in DatasetChoice.model_fields}
+SHORT_NAMES = {name.removeprefix("dataset_"): name for name in DatasetChoice.model_fields}
 
 
 class DatasetMixPart(DatasetChoice):
@@ -69,15 +69,12 @@ class DatasetMixPart(DatasetChoice):
     def _accept_short_names(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
-        twice = [name for name in _SHORT_NAMES if name in values and _SHORT_NAMES[name] in values]
+        twice = [name for name in SHORT_NAMES if name in values and SHORT_NAMES[name] in values]
         if twice:
             raise ConfigError(
-                [
-                    Problem((name,), f"is given twice, also as {_SHORT_NAMES[name]}")
-                    for name in twice
-                ]
+                [Problem((name,), f"is given twice, also as {SHORT_NAMES[name]}") for name in twice]
             )
-        return {_SHORT_NAMES.get(name, name): value for name, value in values.items()}
+        return {SHORT_NAMES.get(name, name): value for name, value in values.items()}
 
     @model_validator(mode="after")
     def _check_keys(self) -> DatasetMixPart:

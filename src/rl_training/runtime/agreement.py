@@ -21,7 +21,7 @@ from rl_training.data.checks.episode_ends import judge_ends_of
 from rl_training.data.dataset_config import DatasetConfig
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.runtime.config.train_config import TrainConfig
-from rl_training.spec import ProblemSpec
+from rl_training.spec import ProblemSpec, goal_keys
 
 log = logging.getLogger("rl_training")
 
@@ -168,8 +168,10 @@ def check_widths(dataset: TransitionDataset, spec: ProblemSpec, env_id: str | No
         ("actions", dataset.action_width, spec.action_width),
     ):
         if width != expected:
+            goals = spec.goal_dim and what == "observations"
+            parts = f": {', '.join(goal_keys(spec.sees_achieved_goal))}" if goals else ""
             raise DatasetError(
-                f"{dataset.source} has {what} of width {width}, but {other} has {expected}"
+                f"{dataset.source} has {what} of width {width}, but {other} has {expected}{parts}"
             )
 
 

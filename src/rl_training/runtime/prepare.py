@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from rl_training.config import ConfigError, EnvError, Problem
+from rl_training.config import ConfigError, Problem
 from rl_training.data.dataset_config import DatasetChoice
 from rl_training.data.dataset_loaders import load_transition_dataset
 from rl_training.data.formats import get_format, list_formats
@@ -15,7 +15,7 @@ from rl_training.data.transitions.normalizer import ObservationNormalizer
 from rl_training.envs.errors import closing, naming_the_env
 from rl_training.envs.factory import make_env
 from rl_training.envs.goals import without_goals
-from rl_training.envs.spaces import infer_env_spaces
+from rl_training.envs.spaces import check_fits, infer_env_spaces
 from rl_training.runtime.agreement import (
     check_action_kind,
     check_bounds,
@@ -58,17 +58,24 @@ class TrainingData:
 
 
 def build_offline_dataset(
-    config: TrainConfig, dataset: TransitionDataset | None = None
+    config: TrainConfig,
+    dataset: TransitionDataset | None = None,
+    *,
+    spec: ProblemSpec | None = None,
 ) -> TransitionDataset:
-    """Load the configured dataset, or take the caller's, and apply `top_fraction`."""
+    """Load the configured dataset, or take the caller's, and apply `top_fraction`.
+
+    A dataset that is rolled out now has goal observations as the policy of `spec` sees them.
+    """
+    achieved = spec is None or spec.sees_achieved_goal
     options = config.groups.dataset
     if dataset is None:
         if options.dataset_mix is not None:
-            parts = [_load(config, part) for part in options.dataset_mix]
+            parts = [_load(config, part, achieved) for part in options.dataset_mix]
             weights = [part.weight for part in options.dataset_mix]
             dataset = mix_transition_datasets(parts, weights)
         else:
-            dataset = _load(config, options)
+            dataset = _load(config, options, achieved)
     else:
         point_to_check(dataset, None)
     for note in dataset.notes:
@@ -80,7 +87,7 @@ def build_offline_dataset(
     return dataset
 
 
-def _load(config: TrainConfig, choice: DatasetChoice) -> TransitionDataset:
+def _load(config: TrainConfig, choice: DatasetChoice, achieved: bool) -> TransitionDataset:
     if choice.dataset_kind is None:
         path = ("algo_kwargs", "dataset_kind")
         names = ", ".join(entry.name for entry in list_formats())
@@ -98,7 +105,7 @@ def _load(config: TrainConfig, choice: DatasetChoice) -> TransitionDataset:
         point_to_check(dataset, choice.location)
         return dataset
     assert config.env_id is not None
-    env = without_goals(make_env(config.env_id, config.groups.env))
+    env = without_goals(make_env(config.env_id, config.groups.env), achieved=achieved)
     with closing(env, config.env_id), naming_the_env(config.env_id):
         return load_transition_dataset(dataset_format.name, env=env, **options)
 
@@ -155,12 +162,20 @@ def prepare(
 
 def prepare_online(config: TrainConfig, spec: ProblemSpec | None = None) -> TrainingData:
     """Read the problem from its environment, for a learner that collects all of its data."""
+    if spec is not None:
+        check_environment(config, spec)
+        return TrainingData(spec)
     assert config.env_id is not None
-    spaces = infer_env_spaces(config.env_id, config.groups.env)
-    if spec is not None and not spaces.fits(spec):
-        raise EnvError(f"{config.env_id} ({spaces}) does not fit the policy ({spec})")
-    check_action_kind(config, spaces, None)
-    return TrainingData(spaces if spec is None else spec)
+    spec = infer_env_spaces(config.env_id, config.groups.env)
+    check_action_kind(config, spec, None)
+    return TrainingData(spec)
+
+
+def check_environment(config: TrainConfig, policy: ProblemSpec) -> None:
+    """Refuse an environment to collect in that does not fit a trained policy."""
+    assert config.env_id is not None
+    problem = infer_env_spaces(config.env_id, config.groups.env)
+    check_fits(config.env_id, problem, policy, bounds=True)
 
 
 def _choice(option: bool | None, default: bool) -> bool:
