@@ -128,7 +128,9 @@ def test_a_missing_dataset_suggests_a_local_one():
         DatasetError, match=r"'test/walks-v0' is not on this machine; did you mean 'test/walk-v0'"
     ):
         load_transition_dataset("minari", dataset_id="test/walks-v0")
-    with pytest.raises(DatasetError, match=r"local datasets: test/walk-v0.*dataset_download: true"):
+    with pytest.raises(
+        DatasetError, match=r"local datasets: test/walk-v0.*minari download completely/other-v0"
+    ):
         load_transition_dataset("minari", dataset_id="completely/other-v0")
 
 

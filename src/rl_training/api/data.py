@@ -20,6 +20,7 @@ from rl_training.data.locations import (
     read_observations,
 )
 from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.data.rewriting import renumber_actions, repair_dataset
 from rl_training.envs.spaces import infer_env_spaces
 from rl_training.files import parse_json, refuse_irregular, written_aside
 from rl_training.runs.layout import check_output_dir
@@ -52,6 +53,9 @@ def convert_dataset(
     source: str,
     target: Path,
     *,
+    repair: bool = False,
+    discrete_actions: bool = False,
+    first_action: int | None = None,
     with_next_actions: bool = False,
     scale_actions: float | None = None,
     clip_actions: tuple[Any, Any] | None = None,
@@ -65,6 +69,9 @@ def convert_dataset(
     Args:
         source: A location.
         target: A new file; its suffix names the format.
+        repair: Drop last rows of episodes that have lost their next observation.
+        discrete_actions: Read whole numbers that are stored as floats as discrete actions.
+        first_action: Number of the first choice in the source; actions then count from 0.
         with_next_actions: Store the action of the next row.
         scale_actions: Multiply actions by this.
         clip_actions: Lower and upper bound of actions, applied after scaling.
@@ -74,9 +81,17 @@ def convert_dataset(
         overwrite: Replace a target that exists.
     """
     _check_target(target, overwrite)
+    if np.float32(reward_scale) == 0:  # also of a number too small for float32
+        raise ConfigError("--reward-scale must not be 0: every reward would be lost")
     dataset = load_location(source)
+    if discrete_actions:
+        dataset = dataset.with_discrete_actions()
+    if first_action is not None:
+        dataset = renumber_actions(dataset, first_action)
     if with_next_actions:
-        dataset = dataset.with_next_actions()
+        dataset = dataset.with_next_actions()  # also of rows that the repair drops
+    if repair:
+        dataset = repair_dataset(dataset)
     if top_fraction is not None:
         dataset = dataset.top_episodes(top_fraction)
     dataset = dataset.with_reward_transform(scale=reward_scale, shift=reward_shift)

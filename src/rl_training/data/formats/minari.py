@@ -36,9 +36,11 @@ def find_minari(dataset_id: str, download: bool) -> Any:
     dataset = _open_local(minari, dataset_id)
     if dataset is None:
         if not download:
+            hint = _hint(minari, dataset_id)
             raise DatasetError(
-                f"Minari dataset {dataset_id!r} is not on this machine{_hint(minari, dataset_id)} "
-                "Set dataset_download: true to fetch it."
+                f"Minari dataset {dataset_id!r} is not on this machine{hint}"
+                f"{' ' if hint.endswith('?') else '. '}`minari download {dataset_id}` fetches it, and so does training with "
+                "dataset_download=true."
             )
         try:
             minari.download_dataset(dataset_id)
@@ -72,7 +74,7 @@ def _hint(minari: Any, dataset_id: str) -> str:
     try:
         local = sorted(minari.list_local_datasets())
     except (ValueError, OSError) as error:
-        return f" (local datasets cannot be listed: {error})."
+        return f" (local datasets cannot be listed: {error})"
     listed = ", ".join(local) or "none"
     return suggest(dataset_id, local) or f" (local datasets: {listed})"
 
@@ -157,6 +159,7 @@ class MinariSource:
         if isinstance(dataset.action_space, spaces.Discrete):
             self._first_action = int(dataset.action_space.start)
             self.remarks["num_actions"] = int(dataset.action_space.n)
+            self.remarks["first_action"] = self._first_action
         first = episode(self._numbers[0])
         self.fields = {"episode_ids": FieldInfo((total,), np.dtype(np.int64))}
         for name in ("actions", "rewards", "terminations", "truncations"):
