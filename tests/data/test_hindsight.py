@@ -231,7 +231,7 @@ def test_every_relabelled_transition_is_drawn_as_often_as_enumerated(strategy: A
     """All transitions with all goals that they may get, their rewards and their chances."""
     ratio, draws = 0.75, 60_000
     buffer = HERReplayBuffer(
-        16, 4, 1, goal_dim=2, compute_reward=reward, her_ratio=ratio,
+        16, 6, 1, goal_dim=2, compute_reward=reward, her_ratio=ratio,
         goal_selection_strategy=strategy, num_envs=2,
     )  # fmt: skip
     log: list[tuple[int, int, int]] = []
@@ -247,7 +247,7 @@ def test_every_relabelled_transition_is_drawn_as_often_as_enumerated(strategy: A
             goal = (env, 100 * episode + t + 1)
             outcomes.append((goal, 0.0 if t == time else -1.0, ratio / len(goals[strategy])))
         for goal, earned, chance in outcomes:
-            row = (*state, *goal, *after, *goal, earned, 0)
+            row = (*state, *goal, *state, *after, *goal, *after, earned, 0)
             chances[row] = chances.get(row, 0.0) + chance / len(held)
     assert sum(chances.values()) == pytest.approx(1)
     batch = buffer.sample(draws, generator=torch.Generator().manual_seed(3))
