@@ -170,6 +170,42 @@ def test_collected_rows_make_room_and_logged_ones_stay(
     assert torch.equal(logged.obs, before)
 
 
+@pytest.mark.parametrize(
+    ("algo", "chosen", "explored"),
+    [
+        ("awac", {}, [0, 1, 2, 3]),  # as in the methods' own code
+        ("cql", {"initial_actions": "random"}, [3]),
+        ("rlpd", {}, [3]),  # as in the paper
+        ("rlpd", {"initial_actions": "policy"}, [0, 1, 2, 3]),
+    ],
+)
+def test_the_first_steps_after_pretraining_are_the_policys_or_random(
+    algo: str,
+    chosen: dict[str, Any],
+    explored: list[int],
+    config: Any,
+    logged: TransitionDataset,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing is learned in the first three steps either way."""
+    options = {"offline_pretrain_updates": 3, "learning_starts": 3, **chosen}
+    run = new_run(config(algo, algo_kwargs=options), dataset=logged)
+    steps: list[int] = []
+    explore = run.algorithm.explore
+
+    def noted(obs: Any, rng: Any, progress: float) -> Any:
+        steps.append(run.experience.env_steps)  # type: ignore[attr-defined]
+        return explore(obs, rng, progress)
+
+    monkeypatch.setattr(run.algorithm, "explore", noted)
+    ticks = [next(run.experience) for _ in range(8)]
+    run.experience.close()
+    assert [step for step in steps if step <= 3] == explored
+    learned = [isinstance(tick, Batch) for tick in ticks]
+    pretrained = 1 if algo == "rlpd" else 3  # RLPD's three updates are one batch
+    assert learned[: pretrained + 5] == [True] * pretrained + [False] * 4 + [True]
+
+
 class Steps(Callback):
     def __init__(self) -> None:
         self.seen: list[tuple[str, int, int]] = []

@@ -235,10 +235,16 @@ class TransitionDataset(DatasetFields):
         return dataset._subset((valid + dataset.terminations).nonzero().squeeze(1))
 
     def with_returns(self, gamma: float) -> TransitionDataset:
-        """Add discounted returns to go to batches, of the rewards after all transforms so far."""
+        """Add discounted returns to go to batches, of the rewards after all transforms so far.
+
+        An episode that was cut goes on for ever with the dataset's worst reward, if that is negative.
+        """
         episodes = self.episodes
         last = np.repeat(episodes.starts + episodes.lengths - 1, episodes.lengths)
-        totals = returns_to_go(self.rewards, torch.from_numpy(last), gamma)
+        rewards, terminated = self.rewards, self.terminations > 0
+        totals = returns_to_go(
+            rewards, torch.from_numpy(last), gamma, terminated, float(rewards.min())
+        )
         stored = torch.full((self._view.packed.rows.shape[0],), -torch.inf)
         stored[self._view.storage_rows(0, len(self))] = totals
         return self._with(returns=stored)
