@@ -33,7 +33,8 @@ from rl_training.data.transitions.batch_memory import BatchMemory, on_cpu
 from rl_training.data.transitions.episodes import Episodes, choose_best, choose_share, rows_of
 from rl_training.data.transitions.fields import DatasetFields
 from rl_training.data.transitions.returns import returns_to_go
-from rl_training.data.transitions.view import Affine, RewardTransform, RowView
+from rl_training.data.transitions.view import ColumnStep, RewardTransform, RowView
+from rl_training.spec import unit_scale
 
 
 class TransitionDataset(DatasetFields):
@@ -156,12 +157,12 @@ class TransitionDataset(DatasetFields):
         return self._with(reward_transforms=(*self._view.reward_transforms, step))
 
     def with_observation_normalization(self, mean: Numbers, std: Numbers) -> TransitionDataset:
-        """(obs - mean) / std, for next observations too."""
-        center = per_column(mean, self.obs_dim, "mean")
-        spread = per_column(std, self.obs_dim, "std")
+        """(obs - mean) / std, for next observations too, as `ObservationNormalizer` has it."""
+        center = per_column(mean, self.obs_dim, "mean").float()
+        spread = per_column(std, self.obs_dim, "std").float()
         require_all(spread > 0, spread, "std must be greater than 0")
-        before = self._view.obs_affine or Affine.identity(self.obs_dim)
-        return self._with(obs_affine=before.then(1 / spread, -center / spread))
+        step = ColumnStep(center, 1 / spread)
+        return self._with(obs_steps=(*self._view.obs_steps, step))
 
     def with_action_scaling(
         self, low: Numbers, high: Numbers, *, clip: bool = False
@@ -169,24 +170,19 @@ class TransitionDataset(DatasetFields):
         """Actions of [low, high] as [-1, 1], clipped if asked; a dimension without width is 0."""
         self._require_continuous("scaled")
         bottom, top = ordered(low, high, self.action_width)
-        width = top - bottom
-        scale = torch.where(width > 0, 2 / width, 0.0)
-        offset = torch.where(width > 0, -1 - bottom * scale, 0.0)
-        before = self._view.action_affine or Affine.identity(self.action_width)
-        limits = self._view.action_limits  # of an earlier clip, in units that change here
-        if limits is not None:
-            limits = (limits[0] * scale + offset, limits[1] * scale + offset)
-        scaled = self._with(action_affine=before.then(scale, offset), action_limits=limits)
+        center, _, inverse = unit_scale(bottom.numpy(), top.numpy())
+        step = ColumnStep(torch.from_numpy(center), torch.from_numpy(inverse))
+        scaled = self._with(action_steps=(*self._view.action_steps, step))
         return scaled.with_action_clipping() if clip else scaled
 
     def with_action_clipping(self, low: Numbers = -1.0, high: Numbers = 1.0) -> TransitionDataset:
         """Actions, in the units they have by now, clipped to [low, high]."""
         self._require_continuous("clipped")
-        bottom, top = ordered(low, high, self.action_width)
-        if self._view.action_limits is not None:
-            before = self._view.action_limits
-            bottom, top = before[0].clamp(bottom, top), before[1].clamp(bottom, top)
-        return self._with(action_limits=(bottom, top))
+        bottom, top = (bound.float() for bound in ordered(low, high, self.action_width))
+        *before, last = self._view.action_steps or (ColumnStep.identity(self.action_width),)
+        if last.limits is not None:
+            bottom, top = (bound.clamp(bottom, top) for bound in last.limits)
+        return self._with(action_steps=(*before, last._replace(limits=(bottom, top))))
 
     def _require_continuous(self, change: str) -> None:
         if self.discrete:
