@@ -135,6 +135,82 @@ def test_collected_rows_have_the_datasets_rewards_and_normalisation(
     run.experience.close()
 
 
+class WholeEnv(ScriptedEnv):
+    """Rewards are whole numbers that depend on the observation alone."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        reward = whole_reward(self.identity, self.time)
+        obs, _, *rest = super().step(action)
+        return obs, reward, *rest  # type: ignore[return-value]
+
+
+def whole_reward(identity: int, time: int) -> float:
+    return float(identity % 7 + 3 * time - 9)
+
+
+def log_of_all_episodes() -> TransitionDataset:
+    """Every transition that `WholeEnv` can give, with its raw reward."""
+    rows = [(i, t) for i in range(1_000) for t in range(length_of(i))]
+    obs = np.float32(rows)
+    ends = np.array([t == length_of(i) - 1 for i, t in rows])
+    odd = obs[:, 0] % 2 == 1
+    return TransitionDataset(
+        obs=obs,
+        actions=np.random.default_rng(0).uniform(-2, 2, (len(rows), 1)).astype(np.float32),
+        rewards=np.array([whole_reward(i, t) for i, t in rows]),
+        next_obs=obs + np.float32([0, 1]),
+        terminations=ends & odd,
+        truncations=ends & ~odd,
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"reward_scale": 3.0, "reward_shift": -0.7, "reward_clip_max": 4.0}, {"normalize_rewards": True}],
+)  # fmt: skip
+def test_reward_wrappers_shape_logged_and_collected_rows_alike(
+    config: Any, options: dict[str, Any]
+) -> None:
+    """Equal transitions have equal rewards and returns to the bit, wherever they come from."""
+    kwargs = {"cal_ql": True, "batch_size": 64, "buffer_capacity": 64, **options}
+    kwargs |= {"normalize_observations": False, "offline_batch_ratio": 0.25}
+    wrappers = {"reward": {"scale": 0.3, "shift": 0.11, "clip_min": -1.9, "clip_max": 1.7}}
+    settings = config(
+        "cql",
+        env_id=f"{__name__}:WholeEnv",
+        env_kwargs={"wrappers": wrappers},
+        algo_kwargs=kwargs,
+    )
+    run = new_run(settings, dataset=log_of_all_episodes())
+    logged = run.data.dataset.learning  # type: ignore[union-attr]
+    everything = logged.gather(range(len(logged)))
+    known = {
+        tuple(place): (reward, total)
+        for place, reward, total in zip(
+            everything.obs.tolist(),
+            everything.rewards.tolist(),
+            everything.returns.tolist(),  # type: ignore[union-attr]
+            strict=True,
+        )
+    }
+    assert len({reward for reward, _ in known.values()}) > 5
+    compared = 0
+    for batch in (
+        tick for tick in (next(run.experience) for _ in range(60)) if isinstance(tick, Batch)
+    ):
+        assert batch.returns is not None
+        for place, reward, total in zip(
+            batch.obs.tolist(), batch.rewards.tolist(), batch.returns.tolist(), strict=True
+        ):
+            expected = known[tuple(place)]
+            assert reward == expected[0]
+            if place[0] % 2 == 1 and total > -np.inf:  # an episode that terminates, and has
+                assert total == expected[1]
+                compared += 1
+    assert compared > 100
+    run.experience.close()
+
+
 class NoEnv(ScriptedEnv):
     """May be looked at, but not used."""
 

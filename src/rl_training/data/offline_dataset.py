@@ -22,10 +22,10 @@ from rl_training.data.packing.source import ArraySource
 from rl_training.data.saving import save_dataset
 from rl_training.data.transitions.argument_checks import (
     Numbers,
+    checked_reward,
     ordered,
     per_column,
     require_all,
-    require_float32,
     require_fraction,
 )
 from rl_training.data.transitions.batch import Batch
@@ -126,7 +126,10 @@ class TransitionDataset(DatasetFields):
         return self._view.rows_at(stored)
 
     def with_reward_transforms_of(self, rows: Tensor) -> Tensor:
-        """Apply this dataset's reward transforms, in place, to packed rows of another source."""
+        """Apply this dataset's reward transforms, in place, to rows that an environment gave.
+
+        Its reward wrappers have shaped those already (`with_wrapper_rewards`).
+        """
         for transform in self._view.reward_transforms:
             transform.apply_(rows[:, self.layout.reward])
         return rows
@@ -145,16 +148,23 @@ class TransitionDataset(DatasetFields):
         clip_max: float | None = None,
     ) -> TransitionDataset:
         """Rewards scaled, then shifted, then clipped; several calls act one after the other."""
-        numbers = {"scale": scale, "shift": shift, "clip_min": clip_min, "clip_max": clip_max}
-        for name, value in numbers.items():
-            if value is not None:
-                require_float32(value, name)
-        if clip_min is not None and clip_max is not None and clip_min >= clip_max:
-            raise DatasetError(f"clip_min {clip_min} must be less than clip_max {clip_max}")
-        step = RewardTransform(scale, shift, clip_min, clip_max)
+        step = checked_reward(scale, shift, clip_min, clip_max)
         if step == RewardTransform():
             return self
         return self._with(reward_transforms=(*self._view.reward_transforms, step))
+
+    def with_wrapper_rewards(
+        self,
+        scale: float = 1.0,
+        shift: float = 0.0,
+        clip_min: float | None = None,
+        clip_max: float | None = None,
+    ) -> TransitionDataset:
+        """Rewards as an environment's reward wrappers would give them, before all transforms."""
+        step = checked_reward(scale, shift, clip_min, clip_max)
+        if step == RewardTransform():
+            return self
+        return self._with(wrapper_rewards=(*self._view.wrapper_rewards, step))
 
     def with_observation_normalization(self, mean: Numbers, std: Numbers) -> TransitionDataset:
         """(obs - mean) / std, for next observations too, as `ObservationNormalizer` has it."""

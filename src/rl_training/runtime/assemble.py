@@ -148,12 +148,14 @@ def resumed_run(
     if config.regime == "online":
         data = prepare_online(config, spec)
     else:
+        shaped_log = _shapes_log(checkpoint, config)
         data = prepare(
             config,
-            build_offline_dataset(config, dataset),
+            build_offline_dataset(config, dataset, shaped_log=shaped_log),
             spec=spec,
             normalizer=_saved_normalizer(checkpoint),
             reward_scale=manifest["reward_scale"],
+            shaped_log=shaped_log,
         )
     if data.source.get("sha256") != manifest["dataset"].get("sha256"):
         raise CheckpointError(
@@ -171,6 +173,20 @@ def resumed_run(
     run.state.phase = run.experience.phase
     run.state.mid_step = run.experience.updates_due > 0
     return run
+
+
+def _shapes_log(checkpoint: Checkpoint, config: TrainConfig) -> bool:
+    """Tell if logged rewards are shaped; they were not before checkpoints said so."""
+    if config.groups.env.training.reward.is_identity or checkpoint.manifest["dataset"].get(
+        "shaped"
+    ):
+        return True
+    log.warning(
+        "%s is of a version whose env_kwargs.wrappers.reward left the rewards of a log as they were, "
+        "and the run goes on that way: train anew to learn from one scale",
+        checkpoint.path,
+    )
+    return False
 
 
 def _assemble(config: TrainConfig, data: TrainingData, callbacks: Iterable[Callback]) -> Run:

@@ -4,5 +4,6 @@
 - `column_checks`       observations, sequence, time limits, rewards, duplicates; `Finding`
 - `action_checks`       bounds, units and variety of actions
 - `environment_checks`  shapes against those of an environment
+- `precision`           columns that float32 cannot hold
 - `duplicates`          repeated rows and episodes
 """

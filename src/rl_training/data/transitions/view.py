@@ -19,7 +19,7 @@ from rl_training.data.packing.pack import PackedRows
 
 
 class RewardTransform(NamedTuple):
-    """Scale, then shift, then clip."""
+    """Scale, then shift, then clip: in float64, rounded once, as environments' wrappers do."""
 
     scale: float = 1.0
     shift: float = 0.0
@@ -28,12 +28,14 @@ class RewardTransform(NamedTuple):
 
     def apply_(self, rewards: Tensor) -> None:
         """Transform rewards in place."""
+        values = rewards.double()
         if self.scale != 1:
-            rewards.mul_(self.scale)
+            values.mul_(self.scale)
         if self.shift != 0:
-            rewards.add_(self.shift)
+            values.add_(self.shift)
         if self.clip_min is not None or self.clip_max is not None:
-            rewards.clamp_(self.clip_min, self.clip_max)
+            values.clamp_(self.clip_min, self.clip_max)
+        rewards.copy_(values)
 
 
 class ColumnStep(NamedTuple):
@@ -69,7 +71,8 @@ class RowView:
     index: Tensor | None = None  # (n,) rows of the storage, rising; None shows all
     obs_steps: tuple[ColumnStep, ...] = ()  # one after the other, as later ones see the former
     action_steps: tuple[ColumnStep, ...] = ()
-    reward_transforms: tuple[RewardTransform, ...] = ()
+    wrapper_rewards: tuple[RewardTransform, ...] = ()  # which collected rows come with
+    reward_transforms: tuple[RewardTransform, ...] = ()  # after those
     has_next: Tensor | None = None  # (N,) bool: the following row's action is the next action
     shares: Shares | None = None
     returns: Tensor | None = None  # (N,) discounted returns to go of the rows shown
@@ -189,7 +192,7 @@ class RowView:
                 rows[:, self.layout.actions].clamp_(*limits)
                 if self.layout.has_next_actions:
                     rows[:, self.layout.next_actions].clamp_(*limits)
-        for transform in self.reward_transforms:
+        for transform in (*self.wrapper_rewards, *self.reward_transforms):
             transform.apply_(rows[:, self.layout.reward])
 
     @cached_property
@@ -231,4 +234,6 @@ class RowView:
             return self.obs_steps
         if columns in (self.layout.actions, self.layout.next_actions):
             return self.action_steps
-        return self.reward_transforms if columns == self.layout.reward else ()
+        if columns == self.layout.reward:
+            return (*self.wrapper_rewards, *self.reward_transforms)
+        return ()
