@@ -340,6 +340,26 @@ def test_a_managed_class_goes_on_online(pendulum_config: Any) -> None:
     assert managed.config.regime == "offline_to_online"
 
 
+@pytest.mark.parametrize(
+    ("limit", "pretraining", "end"), [(7, 0, 9), (9, 0, 9), (7, 8, 8), (10, 8, 11)]
+)
+def test_a_round_of_updates_is_not_cut_and_the_end_is_said_at_the_start(
+    limit: int,
+    pretraining: int,
+    end: int,
+    config: Any,
+    logged: TransitionDataset,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    options = {"max_updates": limit, "offline_pretrain_updates": pretraining}
+    with caplog.at_level("INFO", "rl_training"):
+        run = new_run(config(eval_episodes=0, algo_kwargs=options), dataset=logged)
+    assert ("which are not cut" in caplog.text) == (end > limit)
+    assert (f"the run ends after {end}" in caplog.text) == (end > limit)
+    result = run.execute()
+    assert (result.stop_reason, run.state.update_count) == ("max_updates", end)
+
+
 def test_only_offline_runs_can_go_on_online(
     pendulum_config: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

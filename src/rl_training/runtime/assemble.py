@@ -22,6 +22,7 @@ from rl_training.runtime.checkpoints.format import Checkpoint, read_checkpoint
 from rl_training.runtime.checkpoints.manifest import state_of
 from rl_training.runtime.config.train_config import TrainConfig, without_removed_options
 from rl_training.runtime.experience.build import build_experience
+from rl_training.runtime.loop.budget import note_last_round
 from rl_training.runtime.loop.callback import Callback
 from rl_training.runtime.loop.state import TrainerState
 from rl_training.runtime.policy import Policy
@@ -122,6 +123,7 @@ def new_run(
             "learning_starts is %d and total_timesteps %d: nothing is learned from what is collected",
             starts, config.total_timesteps,
         )  # fmt: skip
+    note_last_round(config)
     if config.regime == "online":
         return _assemble(config, prepare_online(config), callbacks)
     data = prepare(config, build_offline_dataset(config, dataset))
