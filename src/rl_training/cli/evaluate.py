@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rl_training import api
-from rl_training.cli.console import PluginOption, TrustEnvOption, say, say_json
+from rl_training.cli.console import JsonOption, PluginOption, TrustEnvOption, say, say_json
 
 
 def evaluate(
@@ -23,7 +23,7 @@ def evaluate(
     video: Annotated[
         bool, typer.Option("--video", help="Record episodes beside the checkpoint.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: JsonOption = False,
     plugin: PluginOption = [],  # noqa: B006
 ) -> None:
     """Evaluate a policy on the environment's own reward."""
@@ -39,9 +39,9 @@ def evaluate(
         video_dir=video_dir,
     )
     if json:
-        say_json(metrics)
-    else:
-        for name, value in metrics.items():
-            say(f"{name}  {value:.6g}")
+        say_json({**metrics, **({} if video_dir is None else {"videos": str(video_dir)})})
+        return
+    for name, value in metrics.items():
+        say(f"{name}  {value:.6g}")
     if video_dir is not None:
         say(f"videos  {video_dir}")

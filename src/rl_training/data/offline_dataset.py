@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from rl_training.config import DatasetError
-from rl_training.data.packing.pack import PackedRows, pack
+from rl_training.data.packing.pack import MAX_CHOICES, PackedRows, pack
 from rl_training.data.packing.source import ArraySource
 from rl_training.data.saving import save_dataset
 from rl_training.data.transitions.argument_checks import (
@@ -197,6 +197,27 @@ class TransitionDataset(DatasetFields):
     def _require_continuous(self, change: str) -> None:
         if self.discrete:
             raise DatasetError(f"{self.source}: actions are discrete and cannot be {change}")
+
+    def with_discrete_actions(self) -> TransitionDataset:
+        """Read whole numbers that are stored as floats as discrete actions, counted from 0."""
+        if self.discrete:
+            return self
+        actions = self.actions
+        if self.action_width != 1:
+            raise DatasetError(
+                f"{self.source}: actions have {self.action_width} columns; a discrete action has one"
+            )
+        odd = ((actions != actions.round()) | (actions < 0) | (actions >= MAX_CHOICES)).flatten()
+        if bool(odd.any()):
+            row = int(odd.nonzero()[0])
+            raise DatasetError(
+                f"{self.source}: action {actions[row, 0]:g} at row {row} is not a whole number "
+                "from 0, so the actions cannot be read as discrete"
+            )
+        packed = self._view.packed
+        layout = replace(packed.layout, discrete=True)
+        count = int(actions.max()) + 1
+        return self._with(packed=replace(packed, layout=layout, num_actions=count))
 
     def with_next_actions(self) -> TransitionDataset:
         """The action of the following row as next action; not valid where an episode ends."""

@@ -29,6 +29,7 @@ from rl_training.runtime.policy import Policy
 from rl_training.runtime.prepare import (
     TrainingData,
     build_offline_dataset,
+    check_environment,
     prepare,
     prepare_online,
 )
@@ -150,10 +151,12 @@ def resumed_run(
     if config.regime == "online":
         data = prepare_online(config, spec)
     else:
+        if config.regime == "offline_to_online":
+            check_environment(config, spec)
         shaped_log = _shapes_log(checkpoint, config)
         data = prepare(
             config,
-            build_offline_dataset(config, dataset, shaped_log=shaped_log),
+            build_offline_dataset(config, dataset, spec=spec, shaped_log=shaped_log),
             spec=spec,
             normalizer=_saved_normalizer(checkpoint),
             reward_scale=manifest["reward_scale"],
