@@ -23,6 +23,7 @@ from rl_training.runtime.checkpoints.format import Checkpoint, read_checkpoint
 from rl_training.runtime.checkpoints.manifest import damaged, state_of
 from rl_training.runtime.config.train_config import TrainConfig, without_removed_options
 from rl_training.runtime.experience.build import build_experience
+from rl_training.runtime.loop.budget import note_last_round
 from rl_training.runtime.loop.callback import Callback
 from rl_training.runtime.loop.divergence import diverged_networks
 from rl_training.runtime.loop.state import TrainerState
@@ -152,6 +153,7 @@ def new_run(
             "learning_starts is %d and total_timesteps %d: nothing is learned from what is collected",
             starts, config.total_timesteps,
         )  # fmt: skip
+    note_last_round(config)
     if config.regime == "online":
         return _assemble(config, prepare_online(config), callbacks)
     data = prepare(config, build_offline_dataset(config, dataset))
@@ -181,12 +183,14 @@ def resumed_run(
     else:
         if config.regime == "offline_to_online":
             check_environment(config, spec)
+        shaped_log = _shapes_log(checkpoint, config)
         data = prepare(
             config,
-            build_offline_dataset(config, dataset, spec=spec),
+            build_offline_dataset(config, dataset, spec=spec, shaped_log=shaped_log),
             spec=spec,
             normalizer=_saved_normalizer(checkpoint),
             reward_scale=manifest["reward_scale"],
+            shaped_log=shaped_log,
         )
     if data.source.get("sha256") != manifest["dataset"].get("sha256"):
         raise CheckpointError(
@@ -205,6 +209,20 @@ def resumed_run(
     run.state.phase = run.experience.phase
     run.state.mid_step = run.experience.updates_due > 0
     return run
+
+
+def _shapes_log(checkpoint: Checkpoint, config: TrainConfig) -> bool:
+    """Tell if logged rewards are shaped; they were not before checkpoints said so."""
+    if config.groups.env.training.reward.is_identity or checkpoint.manifest["dataset"].get(
+        "shaped"
+    ):
+        return True
+    log.warning(
+        "%s is of a version whose env_kwargs.wrappers.reward left the rewards of a log as they were, "
+        "and the run goes on that way: train anew to learn from one scale",
+        checkpoint.path,
+    )
+    return False
 
 
 def _assemble(config: TrainConfig, data: TrainingData, callbacks: Iterable[Callback]) -> Run:
