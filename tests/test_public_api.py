@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import pickle
 import re
 from pathlib import Path
 from types import ModuleType
@@ -116,6 +117,7 @@ def test_life_of_a_managed_algorithm(pendulum_config: Any, tmp_path: Path) -> No
     action = algorithm.predict(obs)
     assert action.shape == (1,)
     assert algorithm.predict(np.stack([obs, obs])).shape == (2, 1)
+    assert np.array_equal(pickle.loads(pickle.dumps(algorithm)).predict(obs), action)
     saved = algorithm.save(tmp_path / "policy")
     again = TD3BC.load(saved)
     assert np.array_equal(again.predict(obs), action)
