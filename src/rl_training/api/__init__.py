@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import Any
 
 _MODULES = {
-    "rl_training.api.algorithms": ("ManagedAlgorithm", "algorithm"),
+    "rl_training.api.algorithms": ("ManagedAlgorithm", "algorithm", "load"),
     "rl_training.api.runs": (
         "evaluate", "predict", "resume", "summarize_results", "train", "train_seeds",
     ),

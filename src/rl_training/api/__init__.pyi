@@ -4,6 +4,7 @@ from rl_training.algorithms.registry import get_algorithm_spec as get_algorithm_
 from rl_training.algorithms.registry import list_algorithm_specs as list_algorithm_specs
 from rl_training.api.algorithms import ManagedAlgorithm as ManagedAlgorithm
 from rl_training.api.algorithms import algorithm as algorithm
+from rl_training.api.algorithms import load as load
 from rl_training.api.catalog import builtin_datasets as builtin_datasets
 from rl_training.api.catalog import load_plugin as load_plugin
 from rl_training.api.catalog import nested_options as nested_options

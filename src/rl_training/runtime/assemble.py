@@ -22,7 +22,7 @@ from rl_training.runtime.checkpoints.format import Checkpoint, read_checkpoint
 from rl_training.runtime.checkpoints.manifest import state_of
 from rl_training.runtime.config.train_config import TrainConfig, without_removed_options
 from rl_training.runtime.experience.build import build_experience
-from rl_training.runtime.loop.callback import Callback
+from rl_training.runtime.loop.callback import Callback, check_callbacks
 from rl_training.runtime.loop.state import TrainerState
 from rl_training.runtime.policy import Policy
 from rl_training.runtime.prepare import (
@@ -113,6 +113,7 @@ def new_run(
 ) -> Run:
     """Check everything that a run needs and build the run; nothing is written yet."""
     trust(config.env_id)
+    callbacks = check_callbacks(callbacks)
     check_output_dir(config.output_dir)
     config = config.with_absolute_paths()
     _refuse_dataset(config, dataset)
@@ -142,6 +143,7 @@ def resumed_run(
 ) -> Run:
     """Build a run in exactly the state of a checkpoint."""
     check_trusted(config.env_id, checkpoint.path)
+    callbacks = check_callbacks(callbacks)
     manifest = checkpoint.manifest
     spec = ProblemSpec.from_dict(manifest["spec"])
     _refuse_dataset(config, dataset)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rl_training.algorithms.base import Terms
+from rl_training.config import ConfigError
 from rl_training.runtime.loop.state import TrainerState
 
 HOOKS = (
@@ -62,6 +63,20 @@ class Callback:
 
     def load_state_dict(self, values: dict[str, Any]) -> None:
         """Take back the values of `state_dict`."""
+
+
+def check_callbacks(callbacks: Iterable[Callback]) -> tuple[Callback, ...]:
+    """Refuse what cannot be called back, such as a class in the place of an instance of it."""
+    if isinstance(callbacks, Callback):
+        raise ConfigError(f"callbacks must be a list: callbacks=[{type(callbacks).__name__}(...)]")
+    checked = tuple(callbacks)
+    for callback in checked:
+        if isinstance(callback, type):
+            name = callback.__name__
+            raise ConfigError(f"callbacks: {name} is a class; pass an instance: {name}(...)")
+        if not isinstance(callback, Callback):
+            raise ConfigError(f"callbacks: {callback!r} is not a rl_training.Callback")
+    return checked
 
 
 class CallbackList(Callback):
