@@ -11,6 +11,7 @@ import pytest
 
 import rl_training
 from rl_training import SAC, TD3BC, Callback, TrainConfig
+from rl_training.cli.main import main
 from rl_training.config import CheckpointError, ConfigError
 
 # -- Stable-Baselines3 from memory ---------------------------------------------------------------
@@ -63,3 +64,23 @@ def test_load_takes_a_checkpoint_of_any_algorithm(small_config: Any) -> None:
     assert np.array_equal(loaded.predict(obs), TD3BC.load(result.run_dir).predict(obs))
     with pytest.raises(CheckpointError, match=r"rl_training.load\(path\) takes any"):
         SAC.load(result.run_dir)
+
+
+# -- the command line ----------------------------------------------------------------------------
+
+
+def test_a_directory_of_runs_stands_for_its_newest_run(
+    small_config: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    older, newer = (TD3BC(small_config(seed=seed)).learn() for seed in (1, 2))
+    parent = older.run_dir.parent
+    actions = []
+    for path in (older.run_dir, newer.run_dir, parent):
+        assert main(["predict", str(path), "--obs", "[0.5, 0.1, 0.2]"]) == 0
+        captured = capsys.readouterr()
+        actions.append(captured.out)
+    assert actions[2] == actions[1] != actions[0]
+    assert f"{parent} has 2 runs; taking the newest, {newer.run_dir}" in captured.err
+    assert main(["resume", str(parent), "--total-timesteps", "50", "--quiet"]) == 0
+    assert (newer.run_dir / "checkpoints" / "step_50").exists()
+    assert rl_training.load(parent).config.seed == 2
