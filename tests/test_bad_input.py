@@ -280,7 +280,9 @@ def test_bad_observation(
 
 def test_not_a_checkpoint(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("empty").mkdir()
-    assert "neither a checkpoint nor a run, and has no runs in it" in refused(capsys, "eval", "empty")
+    assert "neither a checkpoint nor a run, and has no runs in it" in refused(
+        capsys, "eval", "empty"
+    )
     assert "no such file" in refused(capsys, "resume", "nowhere")
     assert "is a file" in refused(capsys, "eval", str(run_dir / "config.yaml"))
 

@@ -8,11 +8,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 
 import rl_training
 from rl_training import SAC, TD3BC, Callback, TrainConfig
 from rl_training.cli.main import main
-from rl_training.config import CheckpointError, ConfigError
+from rl_training.config import CheckpointError, ConfigError, RunError
 
 # -- Stable-Baselines3 from memory ---------------------------------------------------------------
 
@@ -84,3 +85,139 @@ def test_a_directory_of_runs_stands_for_its_newest_run(
     assert main(["resume", str(parent), "--total-timesteps", "50", "--quiet"]) == 0
     assert (newer.run_dir / "checkpoints" / "step_50").exists()
     assert rl_training.load(parent).config.seed == 2
+
+
+def refused(capsys: pytest.CaptureFixture[str], words: str, code: int = 2) -> str:
+    capsys.readouterr()
+    assert main(words.split()) == code
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("config sac/pendulum dataset_kind=npz", "is for datasets, but sac collects its own data"),
+        ("train td3_bc/pendulum dataset_path=", "write dataset_path=VALUE, or dataset_path=null"),
+        ("train td3_bc/pendulum dataset_path=log.npz", "write dataset_kind=npz, too"),
+        ("train td3_bc/pendulum --tau 0.1", "written key=value: tau=0.1"),
+        ("train td3_bc/pendulum --dataset-path=x.npz", "written key=value: dataset_path=x.npz"),
+        ("train td3_bc/pendulum --output x", "Possible options: --output-dir"),
+        ("train td3_bc/pendulum device=gpu", "'gpu' is not usable here; write cpu, cuda"),
+        ("train td3_bc/pendulum --seeds 1,2 seed=3", "leave out --seeds 1,2 or seed=3"),
+    ],
+)
+def test_misplaced_options_are_answered_with_what_to_write(
+    words: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sentence in refused(capsys, words)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_missing_gpu_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    text = refused(capsys, "train td3_bc/pendulum device=cuda")
+    assert "device: 'cuda' needs a GPU that PyTorch can use, and it sees none" in text
+    assert "write device=cpu or auto" in text
+
+
+def test_options_at_the_top_level_are_told_where_they_belong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text("algo: td3_bc\ntau: 0.1\nwrappers: {}\nbuffer_size: 5\ntaau: 1\n")
+    text = refused(capsys, f"config {path}")
+    assert "tau: belongs under algo_kwargs: algo_kwargs: {tau: 0.1}" in text
+    assert "wrappers: belongs under env_kwargs" in text
+    assert "buffer_size: belongs under algo_kwargs: algo_kwargs: {buffer_capacity: 5}" in text
+    assert "taau: unknown key" in text
+
+
+def test_a_replay_buffer_beyond_the_memory_is_refused_before_it_is_allocated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = f"train sac/pendulum total_timesteps=2000 output_dir={tmp_path / 'runs'}"
+    text = refused(capsys, f"{words} buffer_capacity=900000000")
+    assert "900,000,000 rows of 53 bytes are 47.7 GB" in text
+    assert "lower it (this run fills 2,000)" in text
+    monkeypatch.setattr("rl_training.data.memory.available_memory", lambda: 5300)
+    assert "lower it (100 fit)" in refused(capsys, words)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_resume_does_not_go_back(small_config: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    run_dir = TD3BC(small_config()).learn().run_dir
+    text = refused(capsys, f"resume {run_dir} --total-timesteps 20")
+    assert "is at step 40 already, beyond 20: pass a larger total_timesteps" in text
+
+
+# -- environments --------------------------------------------------------------------------------
+
+
+class Still(gym.Env[Any, Any]):
+    observation_space = gym.spaces.Box(-1, 1, (3,))
+    action_space = gym.spaces.Box(-1, 1, (1,))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(3, np.float32), 0.0, False, False, {}
+
+
+class OldStep(Still):
+    def step(self, action: Any) -> Any:
+        return np.zeros(3, np.float32), 0.0, False, {}
+
+
+class OldReset(Still):
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.zeros(3, np.float32)
+
+
+class OldSeed(Still):
+    def reset(self) -> Any:  # type: ignore[override]
+        return np.zeros(3, np.float32), {}
+
+
+class WideReset(Still):
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.zeros(4, np.float32), {}
+
+
+class WideStep(Still):
+    def step(self, action: Any) -> Any:
+        return np.zeros(4, np.float32), 0.0, False, False, {}
+
+
+class OwnMistake(Still):
+    def step(self, action: Any) -> Any:
+        a, b, c, d, e = (1, 2, 3, 4)  # type: ignore[misc]
+        return a, b, c, d, e
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("num_envs", [1, 2])
+@pytest.mark.parametrize(
+    ("env", "sentence"),
+    [
+        (
+            OldStep,
+            "step() returned 4 values, as in Gym before 0.26; return obs, reward, terminated",
+        ),
+        (OldReset, "reset() must return obs and info"),
+        (OldSeed, "reset() must take a seed: def reset(self, *, seed=None, options=None)"),
+        (WideReset, "shape (4,), but observation_space has shape (3,): change one of them"),
+        (WideStep, "observation_space"),
+        (OwnMistake, "ValueError: not enough values to unpack"),
+    ],
+)
+def test_an_environment_of_another_interface_is_told_what_to_change(
+    env: type[gym.Env[Any, Any]], sentence: str, num_envs: int, small_config: Any
+) -> None:
+    gym.register(id="Newcomer-v0", entry_point=env, max_episode_steps=20)
+    try:
+        with pytest.raises(RunError) as raised:
+            SAC(small_config("sac", env_id="Newcomer-v0", num_envs=num_envs)).learn()
+    finally:
+        del gym.registry["Newcomer-v0"]
+    assert sentence in str(raised.value)

@@ -87,7 +87,9 @@ class ManagedAlgorithm:
         With `online` an offline policy is fine-tuned in an environment for `total_timesteps` steps.
         """
         if steps:
-            raise ConfigError(f"learn takes its budget by name: learn(total_timesteps={steps[0]!r})")
+            raise ConfigError(
+                f"learn takes its budget by name: learn(total_timesteps={steps[0]!r})"
+            )
         if dataset is not None and not isinstance(dataset, TransitionDataset):
             raise ConfigError(f"dataset must be a TransitionDataset, got {dataset!r}")
         total = self.config.total_timesteps if total_timesteps is None else total_timesteps

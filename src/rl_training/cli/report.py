@@ -47,9 +47,7 @@ def report(
 
 def _title(run: RunReport, differs: dict[str, Any]) -> str:
     """Name algorithm, environment, and the options that other configurations have otherwise."""
-    options = (
-        f", {key} {'default' if value is None else value}" for key, value in differs.items()
-    )
+    options = (f", {key} {'default' if value is None else value}" for key, value in differs.items())
     return f"{run.algo} on {run.env_id or 'logs'}{''.join(options)}"
 
 

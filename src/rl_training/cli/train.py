@@ -50,6 +50,10 @@ def train(
     if jobs is not None and seeds is None:
         raise ConfigError("--jobs is for several seeds: --seeds 1,2,3")
     values = api.parse_assignments(overrides or [])
+    if seeds is not None and "seed" in values:
+        raise ConfigError(
+            f"seed is given twice: leave out --seeds {seeds} or seed={values['seed']}"
+        )
     loaded = api.load_config(config, _with_options(values, output_dir=output_dir, device=device))
     numbers = [loaded.seed] if seeds is None else _parse_seeds(seeds)
     try:

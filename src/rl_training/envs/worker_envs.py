@@ -20,7 +20,7 @@ from gymnasium.vector import AsyncVectorEnv
 from gymnasium.vector.async_vector_env import AsyncState, _async_worker
 
 from rl_training.config import EnvError, RunError
-from rl_training.envs.errors import WorkerError
+from rl_training.envs.errors import WorkerError, describe
 
 STOP_SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
@@ -173,4 +173,4 @@ def _as_text() -> Iterator[None]:
     try:
         yield
     except (Exception, SystemExit) as error:
-        raise WorkerError(f"{type(error).__name__}: {error}") from None
+        raise WorkerError(describe(error)) from None

@@ -46,8 +46,16 @@ def pick_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.ones(1, device=device).sum().item()  # also fails for `meta`, which holds no numbers
     except (RuntimeError, AssertionError, NotImplementedError):
-        raise ConfigError([Problem(("device",), f"{name!r} is not usable here")]) from None
+        raise ConfigError([Problem(("device",), _unusable(name))]) from None
     return device
+
+
+def _unusable(device: str) -> str:
+    if device.split(":")[0] != "cuda":
+        return f"{device!r} is not usable here; write cpu, cuda, cuda:0 or auto"
+    count = torch.cuda.device_count()
+    there = f"it sees {count} (cuda:0 to cuda:{count - 1})" if count else "it sees none"
+    return f"{device!r} needs a GPU that PyTorch can use, and {there}; write device=cpu or auto"
 
 
 def build_algorithm(config: TrainConfig, spec: ProblemSpec) -> Algorithm[Any]:

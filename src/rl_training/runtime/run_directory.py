@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rl_training.data.memory import machine_memory
 from rl_training.files import read_regular, write_bytes
 from rl_training.runs.layout import (
     CHECKPOINTS,
@@ -37,7 +38,6 @@ from rl_training.runtime.checkpoints.directories import (
 from rl_training.runtime.checkpoints.format import (
     Checkpoint,
     copy_checkpoint,
-    machine_memory,
     read_checkpoint,
 )
 from rl_training.runtime.checkpoints.manifest import DamagedCheckpointError

@@ -9,6 +9,8 @@ from gymnasium.vector import AutoresetMode
 
 from rl_training.algorithms.base import Algorithm
 from rl_training.config import ConfigError, EnvError
+from rl_training.data.memory import check_replay_fits
+from rl_training.data.packing.layout import RowLayout
 from rl_training.data.replay.hindsight import HERReplayBuffer, RewardFunction
 from rl_training.data.replay.prioritized import PrioritizedReplayBuffer
 from rl_training.data.replay_buffer import ReplayBuffer
@@ -38,6 +40,7 @@ def build_experience(
         return Offline(data.dataset.learning, batch_size, seed=data_seed, device=algorithm.device)
     assert config.env_id is not None
     replay = config.groups.replay
+    check_replay_fits(replay.buffer_capacity, _row_bytes(data.spec), rows=config.total_timesteps)
     buffer = build_buffer(
         replay,
         data.spec,
@@ -71,6 +74,13 @@ def build_experience(
     return OfflineToOnline(
         collector, algorithm, replay, sampler=sampler, finetuning=finetuning, **common
     )
+
+
+def _row_bytes(spec: ProblemSpec) -> int:
+    """Bytes of a row in memory: float32 columns, the next row, the environment, a flag."""
+    discrete = spec.action_kind == "discrete"
+    layout = RowLayout(spec.obs_dim, spec.action_width, discrete, goal_dim=spec.goal_dim)
+    return 4 * layout.width + 8 + 4 + 1
 
 
 def build_buffer(
