@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import rl_training
 from rl_training import SAC, TD3BC, Callback, TrainConfig
 from rl_training.cli.main import main
 from rl_training.config import CheckpointError, ConfigError, RunError
+from rl_training.runs.reading import read_rows
+from rl_training.runtime import TrainerState
 
 # -- Stable-Baselines3 from memory ---------------------------------------------------------------
 
@@ -221,3 +224,54 @@ def test_an_environment_of_another_interface_is_told_what_to_change(
     finally:
         del gym.registry["Newcomer-v0"]
     assert sentence in str(raised.value)
+
+
+# -- metrics and progress ------------------------------------------------------------------------
+
+
+class Logs(Callback):
+    def on_update_end(self, state: TrainerState, terms: Any) -> None:
+        if state.update_count % 10 == 0:
+            state.log({"updates_seen": state.update_count, "my/half": torch.tensor(0.5)})
+
+
+def test_metrics_of_a_callback_reach_every_file(pendulum_config: Any) -> None:
+    pytest.importorskip("tensorboard")
+    result = TD3BC(pendulum_config(algo_kwargs={"tensorboard": True})).learn(callbacks=[Logs()])
+    rows = [row for row in read_rows(result.run_dir / "metrics.jsonl") if "my/half" in row]
+    assert [row["step"] for row in rows] == [10, 20, 30, 40]
+    assert result.metrics["user/updates_seen"] == 40
+    with (result.run_dir / "progress.csv").open() as file:
+        lines = {int(line["step"]): line for line in csv.DictReader(file)}
+    assert lines[20]["my/half"] == "0.5"
+    events = b"".join(path.read_bytes() for path in (result.run_dir / "tensorboard").iterdir())
+    assert b"my/half" in events
+
+
+def test_a_callback_logs_numbers_only() -> None:
+    with pytest.raises(TypeError, match="'loss' must be one number"):
+        TrainerState(None).log({"loss": "high"})
+
+
+def test_progress_has_one_line_per_step(pendulum_config: Any) -> None:
+    config = pendulum_config(log_interval=5)  # evaluated at 15, 30 and 40
+    algorithm = TD3BC(config)
+    algorithm.learn(total_timesteps=30)
+    result = algorithm.learn(total_timesteps=40)
+    whole = TD3BC(config).learn()
+    for run_dir in (result.run_dir, whole.run_dir):
+        with (run_dir / "progress.csv").open() as file:
+            lines = list(csv.DictReader(file))
+        assert [int(line["step"]) for line in lines] == list(range(5, 41, 5))
+        both = [line for line in lines if line["eval/return_mean"] and line["train/critic_loss"]]
+        assert [int(line["step"]) for line in both] == [15, 30, 40]
+
+
+def test_warnings_of_gymnasium_have_colours_on_terminals_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.warns(UserWarning, match="^WARN: look here$"):
+        gym.logger.warn("look here")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    with pytest.warns(UserWarning, match=r"^\x1b"):
+        gym.logger.warn("look here")

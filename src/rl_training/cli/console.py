@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import sys
 import warnings
 from typing import Annotated, Any
@@ -12,9 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from rl_training import api
-from rl_training.config import visible
-
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+from rl_training.config import visible, without_colours
 
 
 def say(text: str = "") -> None:
@@ -50,8 +47,7 @@ def show_notes(quiet: bool = False, debug: bool | None = None) -> None:
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
         if issubclass(category, UserWarning):
-            # gymnasium colours its warnings; what else a message holds is not ours to interpret
-            note(f"warning: {_COLOURS.sub('', str(message))}")
+            note(f"warning: {without_colours(str(message))}")
 
     warnings.showwarning = show
 

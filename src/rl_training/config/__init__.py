@@ -20,7 +20,7 @@ from rl_training.config.errors import (
     unknown_key,
 )
 from rl_training.config.options import Options, OptionsT, option, problems_of, type_name
-from rl_training.config.text import visible
+from rl_training.config.text import visible, without_colours
 from rl_training.config.yaml import dump_yaml, parse_yaml
 
 __all__ = [
@@ -43,4 +43,5 @@ __all__ = [
     "type_name",
     "unknown_key",
     "visible",
+    "without_colours",
 ]

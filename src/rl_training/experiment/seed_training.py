@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from rl_training.algorithms.registry import load_plugin
-from rl_training.config import RLTrainingError, RunError
+from rl_training.config import RLTrainingError, RunError, without_colours
 from rl_training.imports import forget_safe_path
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.commands import train
@@ -122,7 +122,7 @@ def _send_notes(send: Send, debug: bool) -> None:
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
         if issubclass(category, UserWarning):
-            send({"state": "note", "text": str(message)})
+            send({"state": "note", "text": without_colours(str(message))})
 
     logger = logging.getLogger("rl_training")
     logger.setLevel(logging.DEBUG if debug else logging.WARNING)

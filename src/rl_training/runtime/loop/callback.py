@@ -33,7 +33,8 @@ class Callback:
         on_train_end
         close
 
-    Memory that must survive a resume goes through `state_dict`.
+    Metrics of its own go to all files and loggers by `state.log({"user/kl": 0.1})`. Memory that must
+    survive a resume goes through `state_dict`.
     """
 
     def on_train_start(self, state: TrainerState) -> None:
