@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import csv
+import io
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +16,13 @@ import torch
 
 import rl_training
 from rl_training import SAC, TD3BC, Callback, TrainConfig
+from rl_training.cli import console
 from rl_training.cli.main import main
 from rl_training.config import CheckpointError, ConfigError, RunError
+from rl_training.experiment import ExperimentManager
 from rl_training.runs.reading import read_rows
-from rl_training.runtime import TrainerState
+from rl_training.runtime import TrainerState, TrainResult
+from rl_training.runtime.loop import progress
 
 # -- Stable-Baselines3 from memory ---------------------------------------------------------------
 
@@ -275,3 +281,63 @@ def test_warnings_of_gymnasium_have_colours_on_terminals_only(
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     with pytest.warns(UserWarning, match=r"^\x1b"):
         gym.logger.warn("look here")
+
+
+class Terminal(io.StringIO):
+    """A terminal of so many columns."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("columns", [50, 80])
+def test_the_bar_is_one_line_and_evaluations_stay_above_it(
+    columns: int, monkeypatch: pytest.MonkeyPatch, pendulum_config: Any
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(progress, "REFRESH_SECONDS", 0.0)
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    result = TD3BC(pendulum_config(total_timesteps=45)).learn(progress_bar=True)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
+    lines = [line.rstrip() for line in re.split(r"[\r\n]+", text)]
+    assert lines[0] == f"run {result.run_dir}"
+    scores = [line for line in lines if line.startswith("td3_bc") and "±" in line]
+    assert [line.split()[1] for line in scores] == ["15/45", "30/45", "45/45"]
+    bars = [line for line in lines if "updates/s" in line]
+    assert bars
+    assert all(len(line) <= columns for line in bars)
+    assert any("return" in line for line in bars)
+
+
+def test_a_bar_leaves_out_what_does_not_fit() -> None:
+    parts = ["10/100", "return -1234.5", "123 updates/s", "12 s left"]
+    assert progress.fit(parts, 60) == "10/100  return -1234.5  123 updates/s  12 s left"
+    assert progress.fit(parts, 40) == "10/100  return -1234.5  123 updates/s"
+    assert progress.fit(parts, 34) == "10/100  return -1234.5  12 s left"
+    assert progress.fit(parts, 4) == "10/1"
+
+
+def test_final_metrics_are_aligned_and_in_a_fixed_order(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    console.say_metrics(
+        {"train/b": 1.0, "time/x": 2.0, "my/c": 3.0, "eval/length_mean": 4.0, "train/a": 5.0}
+        | {"eval/return_mean": -1234.5}
+    )
+    assert capsys.readouterr().out.splitlines() == [
+        "eval/return_mean  -1234.5",
+        "eval/length_mean  4",
+        "my/c              3",
+        "train/a           5",
+        "train/b           1",
+        "time/x            2",
+    ]
+
+
+def test_a_summary_over_seeds_is_that_of_a_sample() -> None:
+    results = [TrainResult(Path(), Path(), {"eval/return_mean": value}) for value in (1.0, 4.0)]
+    summary = ExperimentManager.summary(results)
+    assert summary == {"eval/return_mean": (2.5, pytest.approx(4.5**0.5))}
+    assert ExperimentManager.summary(results[:1]) == {"eval/return_mean": (1.0, None)}

@@ -6,12 +6,18 @@ import json
 import logging
 import sys
 import warnings
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
 from rl_training import api
 from rl_training.config import visible, without_colours
+
+# order in which metrics are printed, by the part of their name before the slash
+_GROUPS = {"eval": 0, "rollout": 1, "train": 3, "time": 4}
+_OTHER_GROUP = 2
+_FIRST = ("eval/return_mean", "eval/return_std", "eval/length_mean", "rollout/return_mean")
 
 
 def say(text: str = "") -> None:
@@ -22,6 +28,19 @@ def say(text: str = "") -> None:
 def note(text: str) -> None:
     """Write a line that is not part of the result to stderr."""
     sys.stderr.write(f"{visible(text)}\n")
+
+
+def say_metrics(metrics: Mapping[str, float]) -> None:
+    """Write metrics in columns: scores, then collecting, then the user's, losses, times."""
+
+    def rank(name: str) -> tuple[int, int, str]:
+        group = name.split("/")[0]
+        first = _FIRST.index(name) if name in _FIRST else len(_FIRST)
+        return _GROUPS.get(group, _OTHER_GROUP), first, name
+
+    width = max(map(len, metrics), default=0)
+    for name in sorted(metrics, key=rank):
+        say(f"{name:{width}}  {metrics[name]:.6g}")
 
 
 def say_json(value: Any) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rl_training import api
-from rl_training.cli.console import PluginOption, TrustEnvOption, note, say, show_notes
+from rl_training.cli.console import PluginOption, TrustEnvOption, note, say, say_metrics, show_notes
 from rl_training.cli.seed_lines import SeedLines
 from rl_training.config import ConfigError
 
@@ -127,14 +127,14 @@ def _say_results(results: Sequence[TrainResult]) -> None:
         say(f"run         {result.run_dir}")
         say(f"checkpoint  {result.checkpoint_path}")
         say(f"stopped     {result.stop_reason}")
-        for name, value in result.metrics.items():
-            if not name.endswith("_seconds"):  # of the last row only; `report` has the whole run's
-                say(f"{name}  {value:.6g}")
+        # seconds are those of the last row only; `report` has the whole run's
+        metrics = {k: v for k, v in result.metrics.items() if not k.endswith("_seconds")}
+        say_metrics(metrics)
     finished = [result for result in results if result.stop_reason != "interrupted"]
     if len(finished) > 1:
         for name, (mean, spread) in api.summarize_results(finished).items():
             if name.startswith("eval/"):
-                say(f"over {len(finished)} seeds  {name}  {mean:.4g} ± {spread:.2g}")
+                say(f"over {len(finished)} seeds  {name:16}  {mean:.4g} ± {spread:.2g}")
 
 
 def _exit_if_interrupted(

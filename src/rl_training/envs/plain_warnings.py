@@ -6,15 +6,14 @@ import sys
 from typing import Any
 
 from gymnasium import logger
-
-_colorize = logger.colorize
+from gymnasium.utils import colorize
 
 
 def _colorize_for_terminals(text: str, *arguments: Any, **options: Any) -> str:
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
-    return _colorize(text, *arguments, **options) if is_terminal else text
+    return colorize(text, *arguments, **options) if is_terminal else text
 
 
 def colour_on_terminals_only() -> None:
     """Let gymnasium colour its warnings only if stderr is a terminal."""
-    logger.colorize = _colorize_for_terminals
+    vars(logger)["colorize"] = _colorize_for_terminals

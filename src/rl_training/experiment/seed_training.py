@@ -36,6 +36,7 @@ class ProgressMessages(Callback):
 
     def on_train_start(self, state: TrainerState) -> None:
         self._started, self._first_update = time.perf_counter(), state.update_count
+        self._send({"state": "created", "run_dir": str(state.run_dir)})
         self._send_progress(state)
 
     def on_collect_end(self, state: TrainerState, env_steps: int) -> None:
@@ -46,13 +47,13 @@ class ProgressMessages(Callback):
 
     def on_eval_end(self, state: TrainerState, metrics: Mapping[str, float]) -> None:
         self._score = metrics["eval/return_mean"]
-        self._send_progress(state)
+        self._send_progress(state, evaluated=True)
 
     def _tick(self, state: TrainerState) -> None:
         if time.perf_counter() - self._sent >= SECONDS:
             self._send_progress(state)
 
-    def _send_progress(self, state: TrainerState) -> None:
+    def _send_progress(self, state: TrainerState, *, evaluated: bool = False) -> None:
         self._sent = time.perf_counter()
         updates = state.update_count - self._first_update
         self._send(
@@ -62,6 +63,7 @@ class ProgressMessages(Callback):
                 "total": self._total,
                 "updates_per_second": updates / max(self._sent - self._started, 1e-9),
                 "return": self._score,
+                "evaluated": evaluated,
             }
         )
 

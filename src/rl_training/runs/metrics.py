@@ -177,9 +177,10 @@ class CsvSink(Sink):
         by_step: dict[int, dict[str, Any]] = {}
         for row in rows:
             by_step[row["step"]] = {**by_step.get(row["step"], {}), **row}
-        *earlier, self._line = [{}, *by_step.values()]
-        if rows:
-            content = self._lines(earlier[1:], header=True)
+        lines = list(by_step.values())
+        self._line = lines[-1] if lines else {}
+        if lines:
+            content = self._lines(lines[:-1], header=True)
             self._start = len(content)
             write_bytes(self.path, content + self._lines([self._line]))
 

@@ -55,7 +55,7 @@ class Policy(nn.Module):
         return {**self.__dict__, "_normalize": None, "_act": None, "_act_made_at": -1}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._normalize = None if self.normalizer is None else self.normalizer.as_numpy()
 
     def forward(self, obs: Tensor) -> Tensor:
