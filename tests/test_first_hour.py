@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import re
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -341,3 +344,27 @@ def test_a_summary_over_seeds_is_that_of_a_sample() -> None:
     summary = ExperimentManager.summary(results)
     assert summary == {"eval/return_mean": (2.5, pytest.approx(4.5**0.5))}
     assert ExperimentManager.summary(results[:1]) == {"eval/return_mean": (1.0, None)}
+
+
+# -- Ctrl-C --------------------------------------------------------------------------------------
+
+
+def test_a_second_signal_ends_a_command_inside_one_long_call() -> None:
+    """Python handles a signal only after a call into C has returned; this one takes minutes."""
+    code = (
+        "import hashlib; from rl_training.cli import signals; signals.raise_on_signals();"
+        "print('ready', flush=True); hashlib.pbkdf2_hmac('sha256', b'a', b'b', 2**31 - 1)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGINT)  # as `timeout` does, which counts as one
+    time.sleep(1.0)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert error == "interrupted\n"
