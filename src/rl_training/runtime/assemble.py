@@ -128,7 +128,8 @@ def new_run(
     starts = config.groups.replay.learning_starts
     if config.regime != "offline" and starts >= config.total_timesteps:
         log.warning(
-            "learning_starts is %d and total_timesteps %d: nothing is learned from what is collected",
+            "learning_starts is %d and total_timesteps %d: nothing is learned from what is collected; "
+            "lower the first or raise the second",
             starts, config.total_timesteps,
         )  # fmt: skip
     if config.regime == "online":
