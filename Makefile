@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-.PHONY: install demo test check docs slow faults parity lowest bench clean
+.PHONY: install demo test check docs slow faults parity lowest bench release-check clean
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -36,12 +36,16 @@ parity: .venv-parity/.installed
 
 # Likewise, with the lower bounds of pyproject.toml: an old torch brings CUDA packages of several GB.
 lowest: .venv-lowest/.installed
-	.venv-lowest/bin/python -m pytest -n 2 --dist worksteal \
-		tests/engine tests/algorithms tests/test_resume.py tests/test_old_checkpoints.py
+	.venv-lowest/bin/python -m pytest -n 2 --dist worksteal tests/engine tests/algorithms tests/data tests/envs \
+		tests/test_cli.py tests/test_resume.py tests/test_old_checkpoints.py
 
 # Likewise. Peers that are not on the package index: make bench BENCH_ARGS="--corl PATH --cleanrl PATH"
 bench: .venv-bench/.installed
 	.venv-bench/bin/python -m benchmarks.speed $(BENCH_ARGS)
+
+# Builds sdist and wheel, installs the wheel in a temporary directory, and trains and predicts with it there.
+release-check: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.release
 
 docs: $(VENV)/.installed-dev
 	$(PIP) -e ".[docs]"
@@ -60,7 +64,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 .venv-lowest/.installed: pyproject.toml constraints-lowest.txt
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/python -m pip --disable-pip-version-check install --quiet \
-		-c constraints-lowest.txt -e . pytest pytest-xdist hypothesis
+		-c constraints-lowest.txt -e ".[minari,hdf5,mujoco,box2d,tensorboard,video]" pytest pytest-xdist hypothesis
 	@touch $@
 
 .venv-%/.installed: pyproject.toml constraints.txt

@@ -77,7 +77,7 @@ def from_log(
         ("learning_rate=fast", "expected a number"),
         ("gamma=1.5", "must be <= 1"),
         ("seed=-1", "must be >= 0"),
-        ("device=cuda:9", "device: 'cuda:9' is not usable here"),
+        ("device=cuda:9", "device: 'cuda:9' needs a GPU that PyTorch can use"),
         ("device=quantum", "device"),
         ("env_id=Pendulm-v1", "Pendulum-v1"),
         ("env_id=Pendulum-v9", "Pendulum-v1"),

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+from rl_training.api import installation_problems
 from rl_training.cli import threads
 from rl_training.cli.main import main
+from rl_training.config import packaged
 
 
 @pytest.mark.parametrize(
@@ -98,3 +102,43 @@ def test_the_verdict_follows_the_measurement(
     monkeypatch.setattr(threads, "cgroup_limit", lambda: None)
     monkeypatch.setattr(threads, "gemm_rate", lambda number: {1: 90.0, 2: second}[number])
     assert verdict in dict(threads.thread_lines())["gemm"]
+
+
+def test_doctor_notices_that_there_are_no_packaged_configurations(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(packaged, "_root", lambda: tmp_path / "configs")
+    assert main(["doctor"]) == 1
+    text = capsys.readouterr().out
+    assert "BROKEN      there are no packaged configurations: install rl-training again" in text
+    assert "problems: installation" in text
+
+
+def test_doctor_names_a_configuration_that_is_missing_or_damaged(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shutil.copytree(packaged._root(), tmp_path / "configs")
+    monkeypatch.setattr(packaged, "_root", lambda: tmp_path / "configs")
+    assert installation_problems() == []
+    shutil.rmtree(tmp_path / "configs" / "sac")
+    (tmp_path / "configs" / "bc" / "pendulum.yaml").write_text("algo: bc\nsead: 1\n")
+    missing, damaged = installation_problems()
+    assert missing == "there is no packaged configuration of sac"
+    assert damaged.startswith("bc/pendulum: sead: unknown key")
+
+
+def test_doctor_compares_the_files_with_what_was_installed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "rl_training").mkdir()
+    (tmp_path / "rl_training" / "whole.py").write_text("x = 1\n")
+    (tmp_path / "rl_training" / "cut.py").write_text("")
+    information = tmp_path / "rl_training-9.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: rl-training\nVersion: 9\n")
+    (information / "RECORD").write_text(
+        "rl_training/whole.py,,6\nrl_training/cut.py,,6\nrl_training/gone.py,,6\n"
+    )
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    (problem,) = installation_problems()
+    assert problem == "rl_training/cut.py and 1 more: missing or not as installed"

@@ -15,10 +15,13 @@ import torch
 
 import rl_training
 from rl_training.cli.main import main
-from rl_training.config import ConfigError, EnvError
-from rl_training.data import HERReplayBuffer, load_transition_dataset
+from rl_training.config import ConfigError, DatasetError, EnvError
+from rl_training.data import HERReplayBuffer, TransitionDataset, load_transition_dataset
+from rl_training.envs.goal_envs import PointGoalEnv
 from rl_training.runtime import TrainConfig, resume, train
 from rl_training.runtime.assemble import new_run
+from rl_training.runtime.collect import replay_dataset
+from tests.support.data import make_fields
 from tests.support.runs import assert_same_run, killed_run
 
 needs_robotics = pytest.mark.skipif(
@@ -131,9 +134,105 @@ def test_the_replay_holds_what_happened(vector_env: str, config: Any) -> None:
         assert np.flatnonzero(rows[0::3, layout.truncation]).tolist() == [10, 21, 32]
         # and a batch holds what would have happened
         batch = buffer.sample(500, generator=torch.Generator().manual_seed(0))
-        near = (batch.next_obs[:, :2] - batch.next_obs[:, 2:]).norm(dim=1) <= 0.05
+        near = (batch.next_obs[:, :2] - batch.next_obs[:, 2:4]).norm(dim=1) <= 0.05
+        assert torch.equal(batch.obs[:, :2], batch.obs[:, 4:])
+        assert torch.equal(batch.next_obs[:, :2], batch.next_obs[:, 4:])
         assert torch.equal(batch.rewards, torch.where(near, 1.0, -1.0))
         assert near.float().mean() > 0.1
+    finally:
+        run.experience.close()
+
+
+def test_a_log_without_achieved_goals_is_too_narrow_for_a_new_policy() -> None:
+    log = TransitionDataset.from_dict(make_fields(obs_dim=4))
+    settings = TrainConfig(algo="bc", env_id=POINT)
+    message = "of width 4, but RL-PointGoal-v0 has 6: observation, desired_goal, achieved_goal"
+    with pytest.raises(DatasetError, match=message):
+        new_run(settings, dataset=log)
+
+
+def logged_goals(directory: Path) -> dict[str, Any]:
+    path = directory / "log.npz"
+    words = ["--env", POINT, "--steps", "60", "-o", str(path)]
+    assert main(["data", "collect", *words]) == 0
+    return {"dataset_kind": "npz", "dataset_path": str(path)}
+
+
+@pytest.mark.parametrize("algo", ["cql", "rlpd"])
+def test_logged_goals_are_joined_by_collected_ones(algo: str, config: Any, tmp_path: Path) -> None:
+    """Without hindsight; a run that is interrupted goes on exactly."""
+    options = {**logged_goals(tmp_path), "her": False, "offline_pretrain_updates": 5}
+    if algo == "cql":
+        options |= {"regime": "offline_to_online", "cal_ql": True}
+    settings = config(algo, num_envs=2, algo_kwargs=options, total_timesteps=60)
+    whole = train(settings)
+    run_dir = killed_run(settings, tick=45)
+    resume(run_dir)
+    assert_same_run(whole.run_dir, run_dir)
+    log = replay_dataset(run_dir)
+    assert torch.equal(log.next_obs[:, :2], log.next_obs[:, 4:])
+    assert log.obs_dim == 6
+
+
+def test_an_offline_policy_for_goals_goes_on_online(config: Any, tmp_path: Path) -> None:
+    """Also one that was learned without an environment."""
+    options = {
+        "dataset_kind": "npz",
+        "hidden_sizes": [8],
+        "batch_size": 8,
+        **logged_goals(tmp_path),
+    }
+    for env_id in (POINT, None):
+        offline = TrainConfig(
+            algo="td3_bc",
+            env_id=env_id,
+            total_timesteps=3,
+            eval_episodes=1,
+            output_dir=str(tmp_path / "offline"),
+            algo_kwargs=options,
+        )
+        run_dir = train(offline).run_dir
+        result = resume(run_dir, online=True, env_id=POINT, total_timesteps=30)
+        assert result.metrics["rollout/buffer_size"] == 30
+
+
+class EndsAtGoal(PointGoalEnv):
+    """Ends an episode at the goal, as the mazes of gymnasium-robotics can, and at the box's edge."""
+
+    def step(self, action: Any) -> Any:
+        obs, reward, _, truncated, info = super().step(action)
+        reached = self.compute_terminated(self.state, self.goal, info)
+        return obs, reward, reached or bool(np.abs(self.state).max() >= 1), truncated, info
+
+    def compute_terminated(self, achieved: Any, desired: Any, info: Any) -> bool:
+        return bool(np.linalg.norm(achieved - desired) <= self.threshold)
+
+
+@pytest.mark.parametrize("vector_env", ["sync", "async"])
+def test_a_goal_in_hindsight_ends_an_episode_as_the_environment_would(
+    vector_env: str, config: Any
+) -> None:
+    """A batch of relabelled transitions, one by one against the environment's rule."""
+    env_kwargs = {"threshold": 0.1, "max_episode_steps": 11}
+    options: dict[str, Any] = {
+        "buffer_capacity": 1_000,
+        "learning_starts": 900,
+        "vector_env": vector_env,
+    }
+    changes = {"env_id": f"{__name__}:EndsAtGoal", "env_kwargs": env_kwargs, "num_envs": 3}
+    options |= {"her_ratio": 1.0, "goal_selection_strategy": "episode"}
+    run = new_run(config("sac", **changes, algo_kwargs=options))
+    try:
+        for _ in range(150):
+            next(run.experience)
+        buffer = run.experience.buffer  # type: ignore[attr-defined]
+        batch = buffer.sample(400, generator=torch.Generator().manual_seed(0))
+        near = (batch.next_obs[:, 4:] - batch.next_obs[:, 2:4]).norm(dim=1) <= 0.1
+        edge = batch.next_obs[:, 4:].abs().amax(1) >= 1
+        assert torch.equal(batch.terminations, (near | edge).float())
+        assert torch.equal(batch.rewards, near.float() - 1)
+        assert 0.1 < near.float().mean() < 0.9
+        assert (edge & ~near).any()
     finally:
         run.experience.close()
 
@@ -186,16 +285,10 @@ def test_wrong_settings_are_named(options: dict[str, Any], message: str, config:
         config(algo_kwargs=options)
 
 
-def test_logged_data_cannot_be_joined_by_goals(config: Any, tmp_path: Path) -> None:
-    path = tmp_path / "log.npz"
-    assert main(["data", "collect", "--env", POINT, "--steps", "40", "-o", str(path)]) == 0
-    options = {"regime": "offline_to_online", "dataset_kind": "npz", "dataset_path": str(path)}
-    settings = {"algo": "td3_bc", "env_id": POINT, "output_dir": str(tmp_path / "runs")}
-    with pytest.raises(ConfigError, match="her: logged data has no achieved goals; train online"):
-        TrainConfig(**settings, algo_kwargs={**options, "her": True})
-    with pytest.raises(EnvError, match="offline_to_online training cannot collect them"):
-        train(TrainConfig(**settings, algo_kwargs=options))
-    assert not (tmp_path / "runs").exists()
+def test_hindsight_is_for_online_training() -> None:
+    options = {"regime": "offline_to_online", "dataset_kind": "npz", "dataset_path": "log.npz"}
+    with pytest.raises(ConfigError, match=r"algo_kwargs.her: logged transitions keep their goals"):
+        TrainConfig(algo="td3_bc", env_id=POINT, algo_kwargs={**options, "her": True})
 
 
 def test_priorities_and_hindsight_do_not_go_together(config: Any) -> None:
@@ -226,7 +319,7 @@ def test_a_policy_takes_goal_observations_in_every_form(
     managed = rl_training.HER(config("her"))
     run_dir = managed.learn().run_dir
     obs, _ = gym.make(POINT).reset(seed=0)
-    flat = np.concatenate([obs["observation"], obs["desired_goal"]])
+    flat = np.concatenate([obs["observation"], obs["desired_goal"], obs["achieved_goal"]])
     action = managed.predict(obs)
     assert action.shape == (2,)
     assert (managed.predict(flat) == action).all()
@@ -234,6 +327,8 @@ def test_a_policy_takes_goal_observations_in_every_form(
     np.testing.assert_allclose(managed.predict(batch), [action, action], rtol=1e-6)
     with pytest.raises(ValueError, match="desired_goal is missing"):
         managed.predict({"observation": obs["observation"]})
+    with pytest.raises(ValueError, match="achieved_goal is missing"):
+        managed.predict({key: obs[key] for key in ("observation", "desired_goal")})
     assert managed.evaluate(3)["eval/success_rate"] <= 1
     assert (rl_training.HER.load(run_dir).predict(obs) == action).all()
     capsys.readouterr()
@@ -257,8 +352,9 @@ def test_logs_of_goal_environments(config: Any, tmp_path: Path) -> None:
         assert main(["data", "collect", *words, "-o", str(path)]) == 0
         assert main(["data", "check", str(path), "--env", POINT]) in (0, 1)
         log = load_transition_dataset("npz", dataset_path=str(path))
-        assert log.obs_dim == 4
-        assert torch.equal(log.obs[:, 2:], log.next_obs[:, 2:])  # the goal of an episode
+        assert log.obs_dim == 6
+        assert torch.equal(log.obs[:, 2:4], log.next_obs[:, 2:4])  # the goal of an episode
+        assert torch.equal(log.next_obs[:, :2], log.next_obs[:, 4:])  # where the point is
         offline = TrainConfig(
             algo="bc",
             env_id=POINT,

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from gymnasium.envs.classic_control import PendulumEnv
 
 from rl_training import api
 from rl_training.cli.main import main
@@ -16,7 +20,7 @@ from rl_training.data import Batch, TransitionDataset
 from rl_training.data.offline_to_online_config import RatioSchedule
 from rl_training.runtime import Callback, TrainConfig, TrainerState, resume, train
 from rl_training.runtime.assemble import new_run
-from rl_training.runtime.commands import open_run
+from rl_training.runtime.commands import open_online, open_run
 from rl_training.runtime.evaluation.evaluator import Evaluation, Evaluator
 from rl_training.runtime.experience.mixture import share
 from rl_training.runtime.run import Run
@@ -166,6 +170,42 @@ def test_collected_rows_make_room_and_logged_ones_stay(
     assert torch.equal(logged.obs, before)
 
 
+@pytest.mark.parametrize(
+    ("algo", "chosen", "explored"),
+    [
+        ("awac", {}, [0, 1, 2, 3]),  # as in the methods' own code
+        ("cql", {"initial_actions": "random"}, [3]),
+        ("rlpd", {}, [3]),  # as in the paper
+        ("rlpd", {"initial_actions": "policy"}, [0, 1, 2, 3]),
+    ],
+)
+def test_the_first_steps_after_pretraining_are_the_policys_or_random(
+    algo: str,
+    chosen: dict[str, Any],
+    explored: list[int],
+    config: Any,
+    logged: TransitionDataset,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing is learned in the first three steps either way."""
+    options = {"offline_pretrain_updates": 3, "learning_starts": 3, **chosen}
+    run = new_run(config(algo, algo_kwargs=options), dataset=logged)
+    steps: list[int] = []
+    explore = run.algorithm.explore
+
+    def noted(obs: Any, rng: Any, progress: float) -> Any:
+        steps.append(run.experience.env_steps)  # type: ignore[attr-defined]
+        return explore(obs, rng, progress)
+
+    monkeypatch.setattr(run.algorithm, "explore", noted)
+    ticks = [next(run.experience) for _ in range(8)]
+    run.experience.close()
+    assert [step for step in steps if step <= 3] == explored
+    learned = [isinstance(tick, Batch) for tick in ticks]
+    pretrained = 1 if algo == "rlpd" else 3  # RLPD's three updates are one batch
+    assert learned[: pretrained + 5] == [True] * pretrained + [False] * 4 + [True]
+
+
 class Steps(Callback):
     def __init__(self) -> None:
         self.seen: list[tuple[str, int, int]] = []
@@ -275,6 +315,96 @@ def test_only_offline_runs_can_go_on_online(
     assert "needs --total-timesteps" in capsys.readouterr().err
     assert main(["resume", str(run_dir), "--env", "CartPole-v1"]) == 2
     assert "--online" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("env_id", "message"),
+    [
+        ("MountainCarContinuous-v0", "its observations have 2 numbers, those of the policy 3"),
+        ("CartPole-v1", "it takes one of 2 discrete actions, but the policy gives continuous"),
+        (
+            f"{__name__}:NarrowPendulum",
+            "it bounds action 0 by -0.5 and 0.5, the policy by -2 and 2",
+        ),
+    ],
+)
+def test_an_environment_that_does_not_fit_is_refused_before_anything_is_written(
+    env_id: str, message: str, pendulum_config: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = train(pendulum_config(eval_episodes=0)).run_dir
+    written = sorted(run_dir.parent.rglob("*"))
+    command = ["resume", str(run_dir), "--online", "--env", env_id, "--total-timesteps", "9"]
+    assert main(command) == 2
+    error = capsys.readouterr().err
+    assert f"{env_id} does not fit the policy" in error
+    assert message in error
+    assert sorted(run_dir.parent.rglob("*")) == written
+
+
+class NarrowPendulum(PendulumEnv):
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = gym.spaces.Box(-0.5, 0.5, (1,), np.float32)
+
+
+@pytest.fixture
+def pendulum_log(tmp_path: Path) -> dict[str, str]:
+    path = tmp_path / "log.npz"
+    words = ["--env", "Pendulum-v1", "--steps", "250", "-o", str(path)]
+    assert main(["data", "collect", *words]) == 0
+    return {"dataset_kind": "npz", "dataset_path": str(path)}
+
+
+def test_advice_for_a_run_without_an_environment_works(
+    pendulum_log: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A log with bounds and no environment; then what the messages say, word for word."""
+    options = {**pendulum_log, "action_low": -2.0, "action_high": 2.0, "hidden_sizes": [8]}
+    path = tmp_path / "own.yaml"
+    values = {"algo": "td3_bc", "total_timesteps": 9, "output_dir": str(tmp_path / "runs")}
+    path.write_text(json.dumps({**values, "algo_kwargs": options}))  # JSON is YAML
+    assert main(["train", str(path)]) == 0
+    printed = capsys.readouterr()
+    run = printed.out.split("run ")[1].split()[0]
+    advice = re.search(r"`rl-training (eval RUN --env ID)`", printed.err)
+    assert advice is not None
+    words = advice[1].replace("RUN", run).replace("ID", "Pendulum-v1").split()
+    assert main([*words, "--episodes", "1"]) == 0
+    online = ["resume", run, "--online", "--total-timesteps", "20", "--quiet"]
+    assert main(online) == 2
+    assert "name one: --env ID" in capsys.readouterr().err
+    assert main([*online, "--env", "Pendulum-v1"]) == 0
+    again = capsys.readouterr().out.split("run ")[1].split()[0]
+    assert main(["resume", again, "--total-timesteps", "25", "--quiet"]) == 0
+
+
+def test_options_of_another_environment_are_not_taken_over(
+    pendulum_log: dict[str, str], tmp_path: Path
+) -> None:
+    reward = {"reward": {"scale": 0.1}}
+    offline = train(
+        TrainConfig(
+            algo="td3_bc",
+            env_id="Pendulum-v1",
+            env_kwargs={"g": 9.0, "wrappers": reward},
+            total_timesteps=3,
+            eval_episodes=0,
+            output_dir=str(tmp_path / "runs"),
+            algo_kwargs={**pendulum_log, "hidden_sizes": [8]},
+        )
+    )
+    run = open_online(offline.run_dir, 9, env_id=f"{__name__}:WidePendulum")
+    run.experience.close()
+    assert run.config.env_kwargs == {"wrappers": reward}
+    same = open_online(offline.run_dir, 9, env_id="Pendulum-v1")
+    same.experience.close()
+    assert same.config.env_kwargs == {"g": 9.0, "wrappers": reward}
+
+
+class WidePendulum(PendulumEnv):
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = gym.spaces.Box(-3, 3, (1,), np.float32)
 
 
 def test_a_score_that_falls_returns_to_the_last_good_policy(

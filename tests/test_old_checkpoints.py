@@ -101,6 +101,23 @@ def test_predicts_the_same_actions(case: Case) -> None:
     assert_same_actions(again, expected["actions"])
 
 
+def test_a_policy_that_sees_no_achieved_goals_acts_where_there_are_some(tmp_path: Path) -> None:
+    """Goal observations have had achieved goals at their end since 0.2."""
+    case = Case("her")
+    policy = api.HER.load(case.run)
+    obs = case.arrays["obs"]
+    parts = {"observation": obs[:, :2], "desired_goal": obs[:, 2:], "achieved_goal": obs[:, :2]}
+    assert_same_actions(policy.predict(parts), case.arrays["actions"])
+    assert policy.evaluate(1)["eval/length_mean"] > 0
+    api.collect_dataset(tmp_path / "log.npz", checkpoint=case.run, steps=20)
+    log = load_transition_dataset("npz", dataset_path=tmp_path / "log.npz")
+    assert log.obs_dim == 6  # what the environment gives
+    assert_same_actions(policy.predict(log.obs[:, :4].numpy()), log.actions.numpy())
+    api.export_replay(case.run, tmp_path / "replay.npz")
+    replay = load_transition_dataset("npz", dataset_path=tmp_path / "replay.npz")
+    assert replay.obs_dim == 4  # what was stored
+
+
 def test_resumes_to_the_end_of_the_uninterrupted_run(case: Case, tmp_path: Path) -> None:
     copy = tmp_path / "run"
     shutil.copytree(case.run, copy, symlinks=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -12,12 +12,17 @@ from numpy.typing import NDArray
 GOAL_KEYS = ("observation", "desired_goal", "achieved_goal")
 
 
-def flat_goals(obs: Mapping[str, Any], *, achieved: bool = False) -> NDArray[np.float32]:
-    """A goal environment's observation, or a batch of them, as the vector that policies see.
+def goal_keys(achieved: bool) -> tuple[str, ...]:
+    """Parts of a goal observation in the order of a policy's input.
 
-    That is `observation` and `desired_goal` side by side; with `achieved` also `achieved_goal`.
+    Policies of version 0.1 see no achieved goal.
     """
-    keys = GOAL_KEYS if achieved else GOAL_KEYS[:2]
+    return GOAL_KEYS if achieved else GOAL_KEYS[:2]
+
+
+def flat_goals(obs: Mapping[str, Any], *, achieved: bool = True) -> NDArray[np.float32]:
+    """A goal environment's observation, or a batch of them, as the vector that policies see."""
+    keys = goal_keys(achieved)
     missing = [key for key in keys if key not in obs]
     if missing:
         raise ValueError(f"a goal observation has {', '.join(keys)}; {missing[0]} is missing")
@@ -37,29 +42,56 @@ class ProblemSpec:
     action_low: tuple[float, ...] = ()  # environment units; empty for discrete actions
     action_high: tuple[float, ...] = ()
     action_start: int = 0  # the first choice of a discrete action
-    goal_dim: int = 0  # columns at the end of an observation that hold the desired goal
+    goal_dim: int = 0  # width of the desired goal in an observation
+    sees_achieved_goal: bool = True  # goal observations end with the achieved goal
 
     @property
     def action_width(self) -> int:
         """Columns that one action takes in a table of transitions."""
         return self.action_dim if self.action_kind == "continuous" else 1
 
-    def fits(self, other: ProblemSpec) -> bool:
-        """Tell if a policy of one can act in the other; bounds may differ."""
-        return (self.obs_dim, self.action_kind, self.action_dim) == (
-            other.obs_dim,
-            other.action_kind,
-            other.action_dim,
+    def seen_by(self, policy: ProblemSpec) -> ProblemSpec:
+        """Return this problem with goal observations laid out as the policy takes them."""
+        change = (policy.sees_achieved_goal - self.sees_achieved_goal) * self.goal_dim
+        return replace(
+            self, obs_dim=self.obs_dim + change, sees_achieved_goal=policy.sees_achieved_goal
         )
+
+    def misfits(self, policy: ProblemSpec) -> list[str]:
+        """Say why a policy of another spec cannot act in this problem; bounds may differ."""
+        seen, reasons = self.seen_by(policy), []
+        if seen.obs_dim != policy.obs_dim:
+            reasons.append(
+                f"its observations have {seen.obs_dim} numbers, those of the policy {policy.obs_dim}"
+            )
+        if (seen.action_kind, seen.action_dim) != (policy.action_kind, policy.action_dim):
+            reasons.append(
+                f"it takes {seen.action_words}, but the policy gives {policy.action_words}"
+            )
+        elif seen.action_start != policy.action_start:
+            reasons.append(
+                f"its actions count from {seen.action_start}, those of the policy from "
+                f"{policy.action_start}"
+            )
+        return reasons
+
+    @property
+    def action_words(self) -> str:
+        if self.action_kind == "discrete":
+            return f"one of {self.action_dim} discrete actions"
+        return f"continuous actions ({self.action_dim},)"
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> ProblemSpec:
-        """Read what `as_dict` gave; ValueError, TypeError or KeyError if it cannot be that."""
+        """Read what `as_dict` gave; ValueError, TypeError or KeyError if it cannot be that.
+
+        A spec of version 0.1 does not name the layout of goal observations.
+        """
         bounds = {key: tuple(map(float, values[key])) for key in ("action_low", "action_high")}
-        spec = cls(**{**values, **bounds})
+        spec = cls(**{"sees_achieved_goal": False, **values, **bounds})
         width = spec.action_dim if spec.action_kind == "continuous" else 0
         sizes = (spec.obs_dim, spec.action_dim, spec.action_start, spec.goal_dim)
         if not all(type(size) is int for size in sizes) or spec.action_kind not in (
@@ -67,6 +99,8 @@ class ProblemSpec:
             "discrete",
         ):
             raise ValueError("sizes must be whole numbers")
+        if type(spec.sees_achieved_goal) is not bool:
+            raise ValueError("sees_achieved_goal must be true or false")
         if (len(spec.action_low), len(spec.action_high)) != (width, width):
             raise ValueError("one bound is needed for every action")
         return spec

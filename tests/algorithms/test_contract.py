@@ -14,14 +14,16 @@ import pytest
 import torch
 from tests.support.algorithms import SPECS, batch_of, make, own_env
 from tests.support.data import make_fields
+from tests.support.minari_logs import GOALS, write_public
 
 from rl_training.algorithms import AlgorithmSpec, get_algorithm_spec, list_algorithm_specs
-from rl_training.config import ConfigError
+from rl_training.config import ConfigError, MissingExtraError
 from rl_training.data import Batch, TransitionDataset
 from rl_training.engine import FusedAdam
+from rl_training.envs import make_raw_env
 from rl_training.experiment import load_config, packaged_configs
 from rl_training.experiment.configs import read_config_text
-from rl_training.runtime import train
+from rl_training.runtime import predict_checkpoint, train
 from rl_training.runtime.config.train_config import group_classes
 from rl_training.runtime.policy import Policy
 
@@ -257,29 +259,59 @@ def test_names_follow_the_convention(name: str) -> None:
     assert f"{name}/{starter}" in packaged_configs()
 
 
-@pytest.mark.parametrize("config_name", packaged_configs())
-def test_packaged_config_trains(config_name: str, tmp_path: Path) -> None:
-    """Those whose data and environment come with the package; the others are complete."""
+def small_run(config_name: str, directory: Path, monkeypatch: Any) -> dict[str, Any]:
+    """Overrides for a run of a few steps; data to download is stood in for by data of its form."""
     config = load_config(config_name)
-    assert config.env_id
     small: dict[str, Any] = {
         "total_timesteps": 3,
         "eval_interval": 2,
         "eval_episodes": 1,
-        "output_dir": str(tmp_path),
+        "batch_size": 16,
+        "output_dir": str(directory / "runs"),
+        "env_kwargs.max_episode_steps": 30,
     }
-    if config.regime != "online" and config.groups.dataset.dataset_kind != "builtin":
+    if config.groups.dataset.dataset_kind == "minari":
+        monkeypatch.setenv("MINARI_DATASETS_PATH", str(directory / "minari"))
         assert config.groups.dataset.dataset_id
-        return
+        write_public(config.groups.dataset.dataset_id)
     if config.regime != "offline":
-        if config_name.endswith(("/locomotion", "/fetchreach")):
-            return  # needs MuJoCo
         small |= {"learning_starts": 1, "train_frequency": 1, "gradient_updates_per_step": 1}
-        if config.regime == "offline_to_online":
-            small |= {"offline_pretrain_updates": 2}
-    result = train(load_config(config_name, small))
+    if config.regime == "offline_to_online":
+        small |= {"offline_pretrain_updates": 2}
+    return small
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:minari")
+@pytest.mark.parametrize("config_name", packaged_configs())
+def test_packaged_config_trains(config_name: str, tmp_path: Path, monkeypatch: Any) -> None:
+    config = load_config(config_name)
+    assert config.env_id
+    try:
+        env = make_raw_env(config.env_id, config.groups.env)
+    except MissingExtraError as error:
+        pytest.skip(str(error))
+    result = train(load_config(config_name, small_run(config_name, tmp_path, monkeypatch)))
     assert result.stop_reason == "total_timesteps"
-    assert result.metrics["eval/length_mean"] > 0
+    assert 0 < result.metrics["eval/length_mean"] <= 30
+    obs, _ = env.reset(seed=0)
+    assert env.action_space.contains(predict_checkpoint(result.run_dir, obs))
+    env.close()
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:minari")
+@pytest.mark.parametrize("config_name", [name for name in packaged_configs() if "antmaze" in name])
+def test_a_policy_for_goals_is_learned_from_a_log_alone(
+    config_name: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """The environments of these configurations need an extra that their data does not."""
+    small = small_run(config_name, tmp_path, monkeypatch)
+    del small["env_kwargs.max_episode_steps"]
+    result = train(load_config(config_name, {**small, "env_id": None}))
+    obs = GOALS.sample()
+    action = predict_checkpoint(result.run_dir, obs)
+    assert action.shape == (8,)
+    flat = np.concatenate([obs[key] for key in ("observation", "desired_goal", "achieved_goal")])
+    assert (predict_checkpoint(result.run_dir, flat) == action).all()
 
 
 @pytest.mark.parametrize("config_name", packaged_configs())

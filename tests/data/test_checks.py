@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.support.findings import check, clean, only
+from tests.support.findings import check, clean, only, terminate
 
 from rl_training.data.checks.dataset_checks import Finding, check_dataset, check_fields, is_wrong
 from rl_training.data.offline_dataset import TransitionDataset
@@ -155,7 +155,7 @@ def test_equal_episodes_that_all_terminate_look_like_a_time_limit():
 def test_time_limit_among_early_ends_is_noticed():
     fields = clean(episodes=10, length=60)
     fields["terminations"], fields["truncations"] = fields["truncations"], fields["terminations"]
-    fields["terminations"][[20, 90, 200]] = True
+    terminate(fields, [20, 90, 200])
     finding = only(check(fields))
     assert finding.name == "time-limit"
     assert "7 of 13" in finding.message
@@ -192,7 +192,7 @@ def test_one_terminating_episode_is_no_time_limit():
 
 def test_episodes_of_different_length_may_terminate():
     fields = clean()
-    fields["terminations"][[5, 40, 71]] = True
+    terminate(fields, [5, 40, 71])
     assert check(fields) == []
 
 

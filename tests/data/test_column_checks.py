@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
-from tests.support.findings import check, clean, only
+import torch
+from tests.support.findings import check, clean, only, terminate
 
 from rl_training.config import DatasetError
 from rl_training.data.checks.dataset_checks import check_dataset
 from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.data.rewriting import renumber_actions
 
 # --- actions ---
 
@@ -21,7 +23,7 @@ def test_constant_action_column_is_named():
 
 def test_choice_that_never_varies_is_a_constant_action():
     fields = clean()
-    fields["actions"] = np.ones(100, np.int64)
+    fields["actions"] = np.zeros(100, np.int64)
     assert only(check(fields)).name == "constant-action"
 
 
@@ -65,7 +67,7 @@ def test_saturated_actions_are_a_share_of_one_column():
     fields = clean()
     fields["actions"][:30, 1] = 1.0
     finding = only(check(fields, action_low=-1.0, action_high=1.0))
-    assert (finding.name, finding.row) == ("saturated-actions", 0)
+    assert (finding.level, finding.name, finding.row) == ("info", "saturated-actions", 0)
     assert finding.message.startswith("30% of the values of action column 1 lie exactly on a bound")
     assert only(check(fields)).name == "saturated-actions"
 
@@ -102,6 +104,51 @@ def test_incomplete_bounds_are_refused(bounds):
         check(clean(), **bounds)
 
 
+# --- numbers of choices ---
+
+
+def test_choices_numbered_from_one_are_a_warning_until_that_is_declared():
+    fields = clean()
+    fields["actions"] = np.arange(100) % 4 + 1
+    finding = only(check(fields))
+    assert (finding.level, finding.name) == ("warning", "action-numbering")
+    assert "actions go from 1 to 4" in finding.message
+    assert "--first-action 1`" in finding.fix
+    dataset = TransitionDataset(**fields)
+    for first, count in ((1, 4), (0, 5)):
+        renumbered = renumber_actions(dataset, first)
+        assert check_dataset(renumbered) == []
+        assert renumbered.num_actions == count
+        assert int(renumbered.actions.min()) == 1 - first
+
+
+def test_choices_stored_as_floats_are_a_warning():
+    fields = clean()
+    fields["actions"] = (np.arange(100) % 3).astype(np.float32)
+    finding = only(check(fields))
+    assert (finding.level, finding.name) == ("warning", "whole-number-actions")
+    assert "--discrete-actions`" in finding.fix
+    discrete = TransitionDataset(**fields).with_discrete_actions()
+    assert check_dataset(discrete) == []
+    assert (discrete.num_actions, discrete.actions.dtype) == (3, torch.int64)
+
+
+@pytest.mark.parametrize("values", [[0, 0.5, 1], [0, 100], [-1, 0, 1], [0, 300, 301]])
+def test_other_floats_are_not_taken_for_choices(values):
+    fields = clean()
+    fields["actions"] = np.resize(np.array(values, np.float32), 100)
+    assert not any(finding.name == "whole-number-actions" for finding in check(fields))
+
+
+@pytest.mark.parametrize("value", [0.5, -1.0, 3e7])
+def test_floats_that_are_no_choices_are_not_read_as_such(value):
+    fields = clean()
+    fields["actions"] = np.ones(100, np.float32)
+    fields["actions"][7] = value
+    with pytest.raises(DatasetError, match=r"at row 7 is not a whole number from 0"):
+        TransitionDataset(**fields).with_discrete_actions()
+
+
 # --- rewards ---
 
 
@@ -112,7 +159,8 @@ def test_incomplete_bounds_are_refused(bounds):
 def test_constant_reward_is_a_warning_only_if_it_is_zero(reward, terminates, level):
     fields = clean()
     fields["rewards"][:] = reward
-    fields["terminations"][[5, 40, 71]] = terminates
+    if terminates:
+        terminate(fields, [5, 40, 71])
     finding = only(check(fields))
     assert (finding.name, finding.level) == ("constant-reward", level)
 
@@ -128,7 +176,7 @@ def test_reward_outlier_is_named_with_clip_limits():
 def test_reward_at_the_terminal_step_may_stand_out():
     fields = clean()
     fields["rewards"][[5, 40, 71]] = 5000.0
-    fields["terminations"][[5, 40, 71]] = True
+    terminate(fields, [5, 40, 71])
     assert check(fields) == []
 
 

@@ -60,3 +60,21 @@ def test_choices_that_the_log_never_takes_are_fine(episodes):
     fields = episodes([30, 20], discrete=True)
     fields["actions"] = np.arange(50) % 2
     assert check_dataset(TransitionDataset(**fields), spec=CHOICE) == []
+
+
+def test_choices_numbered_from_one_name_the_command_that_renumbers_them(episodes):
+    fields = episodes([30, 20], discrete=True)
+    fields["actions"] = np.arange(50) % 4 + 1
+    (finding,) = check_dataset(TransitionDataset(**fields), spec=CHOICE)
+    assert finding.name == "action-choices"
+    assert "data convert IN OUT.npz --first-action 1`" in finding.fix
+
+
+def test_whole_floats_are_the_choices_of_a_discrete_environment(episodes):
+    fields = episodes([30, 20], discrete=True)
+    fields["actions"] = (np.arange(50) % 4).astype(np.float32)
+    (finding,) = check_dataset(TransitionDataset(**fields), spec=CHOICE)
+    assert (finding.level, finding.name) == ("info", "whole-number-actions")
+    fields["actions"] += 1
+    names = [finding.name for finding in check_dataset(TransitionDataset(**fields), spec=CHOICE)]
+    assert names == ["action-choices", "whole-number-actions"]

@@ -23,7 +23,8 @@ def reward(achieved: Any, desired: Any) -> Any:
 
 def hand_made(**options: Any) -> HERReplayBuffer:
     """One episode of three steps; observation t is (t,)."""
-    buffer = HERReplayBuffer(8, 3, 1, goal_dim=2, compute_reward=reward, **options)
+    obs_dim = 5 if options.get("sees_achieved_goal", True) else 3
+    buffer = HERReplayBuffer(8, obs_dim, 1, goal_dim=2, compute_reward=reward, **options)
     for t in range(3):
         before, after = (
             {"observation": [[k]], "achieved_goal": EPISODE[[k]], "desired_goal": ASKED}
@@ -43,10 +44,11 @@ def hand_made(**options: Any) -> HERReplayBuffer:
         (2, 0, (0.3, 0.0), -1.0),
     ],
 )
+@pytest.mark.parametrize("sees_achieved_goal", [True, False])
 def test_a_new_goal_replaces_the_old_one_everywhere(
-    step: int, source: int, goal: tuple[float, float], earned: float
+    step: int, source: int, goal: tuple[float, float], earned: float, sees_achieved_goal: bool
 ) -> None:
-    buffer = hand_made()
+    buffer = hand_made(sees_achieved_goal=sees_achieved_goal)
     rows = buffer._rows[[step, step]].clone()
     buffer.relabel(rows, torch.tensor([1]), torch.tensor([source]))
     layout = buffer.layout
@@ -54,16 +56,55 @@ def test_a_new_goal_replaces_the_old_one_everywhere(
     assert rows[1, layout.goal].tolist() == pytest.approx(goal)
     assert rows[1, layout.next_goal].tolist() == pytest.approx(goal)
     assert rows[1, layout.reward] == earned
-    kept = [0, *range(3, layout.next_goal.start), layout.termination, layout.truncation]
-    assert torch.equal(rows[1, kept], rows[0, kept])
+    assert torch.equal(rows[1, layout.achieved], torch.from_numpy(EPISODE[step + 1]))
+    if sees_achieved_goal:
+        assert torch.equal(rows[1, 3:5], torch.from_numpy(EPISODE[step]))
+    changed = {*range(1, 3), *range(layout.next_goal.start, layout.next_goal.stop), layout.reward}
+    same = [column for column in range(layout.width) if column not in changed]
+    assert torch.equal(rows[1, same], rows[0, same])
+
+
+def test_an_episode_ends_where_it_would_with_the_new_goal() -> None:
+    """All pairs of a step and a goal of three episodes, against the rule written out."""
+
+    def terminated(achieved: Any, desired: Any) -> Any:
+        return np.linalg.norm(achieved - desired, axis=-1) <= THRESHOLD
+
+    buffer = HERReplayBuffer(
+        12, 5, 1, goal_dim=2, compute_reward=reward, compute_terminated=terminated
+    )
+    # the first episode reaches its goal, the second one falls over, the third one runs out of time
+    asked = {0: (0.6, 0.04), 1: (9.0, 9.0), 2: (9.0, 9.0)}
+    for episode in range(3):
+        goal = np.array([asked[episode]], np.float32)
+        for t in range(3):
+            views = [
+                {"observation": [[k]], "achieved_goal": EPISODE[[k]], "desired_goal": goal}
+                for k in (t, t + 1)
+            ]
+            ends, late = t == 2 and episode < 2, t == 2 and episode == 2
+            buffer.add_batch(views[0], [[0.0]], [-1.0], views[1], [ends], [late])
+    layout = buffer.layout
+    for row in range(9):
+        for source in range(9):
+            rows = buffer._rows[[row]].clone()
+            buffer.relabel(rows, torch.tensor([0]), torch.tensor([source]))
+            episode, outcome, goal = row // 3, EPISODE[row % 3 + 1], EPISODE[source % 3 + 1]
+            reached = np.linalg.norm(outcome - goal) <= THRESHOLD
+            fell = episode == 1 and row % 3 == 2  # far from its goal, so for another reason
+            assert rows[0, layout.termination] == float(reached or fell)
+            late = episode == 2 and row % 3 == 2
+            assert rows[0, layout.truncation] == float(late and not reached)
+            assert rows[0, layout.reward] == (0.0 if reached else -1.0)
+    assert buffer._rows[:9, layout.termination].tolist() == [0, 0, 1, 0, 0, 1, 0, 0, 0]
 
 
 def drawn_goals(buffer: HERReplayBuffer, rows: int = 4_000, seed: int = 0) -> dict[int, set[Any]]:
     """By the time in an observation: the goals that were drawn for it."""
     batch = buffer.sample(rows, generator=torch.Generator().manual_seed(seed))
-    assert torch.equal(batch.obs[:, 1:], batch.next_obs[:, 1:])
+    assert torch.equal(batch.obs[:, 1:3], batch.next_obs[:, 1:3])
     found: dict[int, set[Any]] = {}
-    for time, *goal in batch.obs.tolist():
+    for time, *goal in batch.obs[:, :3].tolist():
         found.setdefault(int(time), set()).add(tuple(round(value, 3) for value in goal))
     return found
 
@@ -95,7 +136,7 @@ def test_future_goals_are_uniform() -> None:
 @pytest.mark.parametrize("ratio", [0.0, 0.5, 0.8, 1.0])
 def test_the_ratio_is_the_share_of_new_goals(ratio: float) -> None:
     batch = hand_made(her_ratio=ratio).sample(20_000, generator=torch.Generator().manual_seed(1))
-    asked = (batch.obs[:, 1:] == 9).all(1)
+    asked = (batch.obs[:, 1:3] == 9).all(1)
     assert 1 - asked.float().mean().item() == pytest.approx(ratio, abs=0.01)
     assert (batch.rewards[asked] == -1).all()
     # one batch may serve several updates, each of which must have its share
@@ -104,9 +145,10 @@ def test_the_ratio_is_the_share_of_new_goals(ratio: float) -> None:
 
 
 def test_rewards_belong_to_the_goals_in_the_batch() -> None:
-    buffer = story(HERReplayBuffer(60, 4, 1, goal_dim=2, compute_reward=reward, num_envs=3), 45)
+    buffer = story(HERReplayBuffer(60, 6, 1, goal_dim=2, compute_reward=reward, num_envs=3), 45)
     batch = buffer.sample(2_000, generator=torch.Generator().manual_seed(2))
-    outcome, goal = batch.next_obs[:, :2], batch.next_obs[:, 2:]  # the state is what is achieved
+    outcome, goal = batch.next_obs[:, :2], batch.next_obs[:, 2:4]  # the state is what is achieved
+    assert torch.equal(outcome, batch.next_obs[:, 4:])
     new = goal[:, 0] != 9
     expected = torch.from_numpy(reward(outcome.numpy(), goal.numpy())).float()
     assert torch.equal(batch.rewards[new], expected[new])
@@ -151,7 +193,7 @@ def test_goals_come_from_held_rows_of_the_same_episode(
     """Running episodes, several environments, and a ring of 15 steps that goes round."""
     buffer = HERReplayBuffer(
         15 * num_envs + num_envs - 1,  # what is left over cannot hold a step
-        4,
+        6,
         1,
         goal_dim=2,
         compute_reward=reward,
@@ -184,8 +226,46 @@ def test_goals_come_from_held_rows_of_the_same_episode(
         assert found == expected
 
 
+@pytest.mark.parametrize("strategy", ["future", "final", "episode"])
+def test_every_relabelled_transition_is_drawn_as_often_as_enumerated(strategy: Any) -> None:
+    """All transitions with all goals that they may get, their rewards and their chances."""
+    ratio, draws = 0.75, 60_000
+    buffer = HERReplayBuffer(
+        16, 6, 1, goal_dim=2, compute_reward=reward, her_ratio=ratio,
+        goal_selection_strategy=strategy, num_envs=2,
+    )  # fmt: skip
+    log: list[tuple[int, int, int]] = []
+    story(buffer, 11, log)  # of which the last eight steps are held
+    held = log[-len(buffer) :]
+    chances: dict[tuple[float, ...], float] = {}
+    for env, episode, time in held:
+        state, after = (env, 100 * episode + time), (env, 100 * episode + time + 1)
+        times = [t for e, k, t in held if (e, k) == (env, episode)]
+        goals = {"future": [t for t in times if t >= time], "final": times[-1:], "episode": times}
+        outcomes = [((9, 9), -1.0, 1 - ratio)]
+        for t in goals[strategy]:
+            goal = (env, 100 * episode + t + 1)
+            outcomes.append((goal, 0.0 if t == time else -1.0, ratio / len(goals[strategy])))
+        for goal, earned, chance in outcomes:
+            row = (*state, *goal, *state, *after, *goal, *after, earned, 0)
+            chances[row] = chances.get(row, 0.0) + chance / len(held)
+    assert sum(chances.values()) == pytest.approx(1)
+    batch = buffer.sample(draws, generator=torch.Generator().manual_seed(3))
+    scalars = torch.stack([batch.rewards, batch.terminations], 1)
+    rows, counts = torch.cat([batch.obs, batch.next_obs, scalars], 1).unique(
+        dim=0, return_counts=True
+    )
+    found = {
+        tuple(row): count / draws for row, count in zip(rows.tolist(), counts.tolist(), strict=True)
+    }
+    assert found.keys() == chances.keys()
+    for row, chance in chances.items():
+        deviation = (chance * (1 - chance) / draws) ** 0.5
+        assert abs(found[row] - chance) < 5 * deviation, row
+
+
 def test_an_episode_that_is_given_up_is_not_mixed_with_the_next() -> None:
-    buffer = HERReplayBuffer(9, 3, 1, goal_dim=2, compute_reward=reward, her_ratio=1.0)
+    buffer = HERReplayBuffer(9, 5, 1, goal_dim=2, compute_reward=reward, her_ratio=1.0)
     for t in range(4):
         view = {
             "observation": [[t]],
@@ -201,7 +281,7 @@ def test_an_episode_that_is_given_up_is_not_mixed_with_the_next() -> None:
 @pytest.mark.parametrize("steps", [0, 5, 40])
 def test_a_loaded_buffer_is_the_saved_one(steps: int) -> None:
     def make() -> HERReplayBuffer:
-        return HERReplayBuffer(60, 4, 1, goal_dim=2, compute_reward=reward, num_envs=3)
+        return HERReplayBuffer(60, 6, 1, goal_dim=2, compute_reward=reward, num_envs=3)
 
     whole, again = make(), make()
     story(whole, steps)
@@ -218,28 +298,29 @@ def test_a_loaded_buffer_is_the_saved_one(steps: int) -> None:
 
 
 def test_a_replay_of_another_shape_is_refused() -> None:
-    saved = story(HERReplayBuffer(9, 4, 1, goal_dim=2, her_ratio=0.0, num_envs=3), 5).state_dict()
+    saved = story(HERReplayBuffer(9, 6, 1, goal_dim=2, her_ratio=0.0, num_envs=3), 5).state_dict()
     for capacity, num_envs, reason in ((60, 3, "9 of 15 rows"), (9, 1, "not one of 1 env")):
-        other = HERReplayBuffer(capacity, 4, 1, goal_dim=2, her_ratio=0.0, num_envs=num_envs)
+        other = HERReplayBuffer(capacity, 6, 1, goal_dim=2, her_ratio=0.0, num_envs=num_envs)
         with pytest.raises(CheckpointError, match=reason):
             other.load_state_dict(saved)
 
 
 def test_the_log_has_the_goals_that_were_asked_for() -> None:
     log = hand_made().as_dataset()
-    assert log.obs.tolist() == [[0, 9, 9], [1, 9, 9], [2, 9, 9]]
+    assert log.obs[:, :3].tolist() == [[0, 9, 9], [1, 9, 9], [2, 9, 9]]
+    assert torch.equal(log.obs[:, 3:], torch.from_numpy(EPISODE[:3]))
     assert log.rewards.tolist() == [-1, -1, -1]
     assert log.truncations.tolist() == [False, False, True]
 
 
 def test_impossible_uses_say_why() -> None:
     with pytest.raises(ValueError, match="cannot hold a goal of 3"):
-        HERReplayBuffer(8, 3, 1, goal_dim=3, compute_reward=reward)
+        HERReplayBuffer(8, 6, 1, goal_dim=3, compute_reward=reward)
     with pytest.raises(ValueError, match="need compute_reward"):
-        HERReplayBuffer(8, 3, 1, goal_dim=2)
+        HERReplayBuffer(8, 5, 1, goal_dim=2)
     with pytest.raises(ValueError, match="unknown goal_selection_strategy 'past'"):
-        HERReplayBuffer(8, 3, 1, goal_dim=2, her_ratio=0.0, goal_selection_strategy="past")  # type: ignore[arg-type]
-    buffer = HERReplayBuffer(8, 3, 1, goal_dim=2, her_ratio=0.0, num_envs=2)
+        HERReplayBuffer(8, 5, 1, goal_dim=2, her_ratio=0.0, goal_selection_strategy="past")  # type: ignore[arg-type]
+    buffer = HERReplayBuffer(8, 5, 1, goal_dim=2, her_ratio=0.0, num_envs=2)
     with pytest.raises(ValueError, match=r"one row of each of 2 environments.*got rows of \[1\]"):
         buffer.add_rows(buffer.new_rows(1), np.array([1]))
     with pytest.raises(TypeError, match="observations are mappings"):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from tests.support.minari_logs import GOALS, write_minari
 
 from rl_training.config import DatasetError
 from rl_training.data import TransitionDataset, load_transition_dataset
@@ -22,30 +23,9 @@ ACT = spaces.Box(-1, 1, (2,), np.float32)
 
 
 def write(dataset_id, lengths, *, obs_space=OBS, action_space=ACT, open_last=False):
-    """Episodes that alternate between truncation and termination."""
-    buffers = []
-    for number, length in enumerate(lengths):
-        obs_space.seed(number)
-        action_space.seed(number)
-        last = np.arange(length) == length - 1
-        ends = not (open_last and number == len(lengths) - 1)
-        observations = [obs_space.sample() for _ in range(length + 1)]
-        if isinstance(obs_space, spaces.Dict):
-            observations = {k: np.stack([o[k] for o in observations]) for k in observations[0]}
-        buffers.append(
-            minari.data_collector.EpisodeBuffer(
-                observations=observations if isinstance(observations, dict) else np.stack(observations),
-                actions=np.stack([action_space.sample() for _ in range(length)]),
-                rewards=np.arange(length, dtype=np.float64),
-                terminations=last & (number % 2 == 1) & ends,
-                truncations=last & (number % 2 == 0) & ends,
-            )
-        )  # fmt: skip
-    return minari.create_dataset_from_buffers(
-        dataset_id, buffers, observation_space=obs_space, action_space=action_space,
-        algorithm_name="none", author="us", author_email="us@example.org", code_permalink="none",
-        description="made by a test",
-    )  # fmt: skip
+    return write_minari(
+        dataset_id, lengths, obs_space=obs_space, action_space=action_space, open_last=open_last
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -148,7 +128,9 @@ def test_a_missing_dataset_suggests_a_local_one():
         DatasetError, match=r"'test/walks-v0' is not on this machine; did you mean 'test/walk-v0'"
     ):
         load_transition_dataset("minari", dataset_id="test/walks-v0")
-    with pytest.raises(DatasetError, match=r"local datasets: test/walk-v0.*dataset_download: true"):
+    with pytest.raises(
+        DatasetError, match=r"local datasets: test/walk-v0.*minari download completely/other-v0"
+    ):
         load_transition_dataset("minari", dataset_id="completely/other-v0")
 
 
@@ -164,6 +146,59 @@ def test_spaces_that_are_not_flat_are_named(space, message):
     write("test/odd-v0", [3], obs_space=space)
     with pytest.raises(DatasetError, match=message):
         load_transition_dataset("minari", dataset_id="test/odd-v0")
+
+
+def goals_as_policies_see_them(stored):
+    keys = ("observation", "desired_goal", "achieved_goal")
+    episodes = [
+        np.concatenate([episode.observations[key] for key in keys], 1)
+        for episode in stored.iterate_episodes()
+    ]
+    obs, following = [e[:-1] for e in episodes], [e[1:] for e in episodes]
+    return [torch.from_numpy(np.concatenate(part)).float() for part in (obs, following)]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:minari")
+@pytest.mark.parametrize("piece_bytes", [500, 1 << 20])
+@pytest.mark.parametrize("storage", ["hdf5", "other"])
+def test_goal_observations_are_laid_out_as_policies_see_them(
+    tmp_path, monkeypatch, storage, piece_bytes
+):
+    monkeypatch.setattr(source, "PIECE_BYTES", piece_bytes)
+    stored = write("test/maze-v0", [5, 3, 7], obs_space=GOALS)
+    opened = stored if storage == "hdf5" else OtherStorage(stored, tmp_path)
+    with open_episodes(opened) as episodes:
+        dataset = TransitionDataset.from_packed(pack(episodes))
+    obs, next_obs = goals_as_policies_see_them(stored)
+    assert torch.equal(dataset.obs, obs)
+    assert torch.equal(dataset.next_obs, next_obs)
+    assert dataset.episode_lengths.tolist() == [5, 3, 7]
+    assert dataset.terminations.nonzero().flatten().tolist() == [7]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:minari")
+@pytest.mark.parametrize("point", ["link", "length", "missing"])
+def test_damaged_goal_observations_are_named(tmp_path, point):
+    write("test/maze-v0", [5, 3], obs_space=GOALS)
+    path = tmp_path / "minari" / "test" / "maze-v0" / "data" / "main_data.hdf5"
+    with h5py.File(path, "a") as file:
+        group = file["episode_1/observations"]
+        if point == "length":
+            group["achieved_goal"].resize((2, 2))
+        else:
+            del group["achieved_goal"]
+        if point == "link":
+            external_link(group, "achieved_goal")
+    with pytest.raises(DatasetError, match="observations/achieved_goal"):
+        load_transition_dataset("minari", dataset_id="test/maze-v0")
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:minari")
+def test_a_part_of_a_goal_observation_that_is_no_vector_is_named():
+    images = spaces.Box(0, 255, (4, 4), np.uint8)
+    write("test/maze-v0", [3], obs_space=spaces.Dict({**GOALS.spaces, "observation": images}))
+    with pytest.raises(DatasetError, match=r"observation of the observations is Box.*not a vector"):
+        load_transition_dataset("minari", dataset_id="test/maze-v0")
 
 
 def test_a_download_is_asked_of_minari_and_its_failure_is_named(monkeypatch):

@@ -103,16 +103,17 @@ def test_wrong_options_are_named(env_id: str, options: Any, message: str) -> Non
 
 
 def test_goals_are_seen_beside_the_observation() -> None:
-    assert infer_env_spaces(POINT) == ProblemSpec(4, "continuous", 2, (-1, -1), (1, 1), goal_dim=2)
-    assert infer_env_spaces(BITS, {"bits": 7}) == ProblemSpec(14, "discrete", 7, goal_dim=7)
+    assert infer_env_spaces(POINT) == ProblemSpec(6, "continuous", 2, (-1, -1), (1, 1), goal_dim=2)
+    assert infer_env_spaces(BITS, {"bits": 7}) == ProblemSpec(21, "discrete", 7, goal_dim=7)
     env = make_env(POINT)
     obs, _ = env.reset(seed=1)
     assert has_goals(env.observation_space)
-    flat, _ = FlatGoals(make_env(POINT), achieved=True).reset(seed=1)
+    flat, _ = FlatGoals(make_env(POINT)).reset(seed=1)
     parts = [obs["observation"], obs["desired_goal"], obs["achieved_goal"]]
     assert flat.tolist() == np.concatenate(parts).tolist()
-    short, _ = without_goals(make_env(POINT)).reset(seed=1)
-    assert short.tolist() == flat[:4].tolist() == flat_goals(obs).tolist()
+    assert without_goals(make_env(POINT)).reset(seed=1)[0].tolist() == flat_goals(obs).tolist()
+    short, _ = without_goals(make_env(POINT), achieved=False).reset(seed=1)
+    assert short.tolist() == flat[:4].tolist() == flat_goals(obs, achieved=False).tolist()
     plain = make_env("Pendulum-v1")
     assert without_goals(plain) is plain
     with pytest.raises(ValueError, match="desired_goal is missing"):
@@ -138,11 +139,12 @@ def test_goal_observations_that_cannot_be_used(changes: Any, message: str) -> No
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_vector_environments_know_them_also_in_processes(asynchronous: bool) -> None:
-    envs = make_vector_env(POINT, 2, asynchronous=asynchronous, goals=True, episode_seed=1)
-    try:
-        assert envs.reset()[0].shape == (2, 6)
-    finally:
-        envs.close()
+    for goals, width in ((True, 6), (False, 4)):
+        envs = make_vector_env(POINT, 2, asynchronous=asynchronous, goals=goals, episode_seed=1)
+        try:
+            assert envs.reset()[0].shape == (2, width)
+        finally:
+            envs.close()
 
 
 def test_registering_them_takes_no_torch() -> None:
@@ -191,6 +193,61 @@ class OneByOne(Goals):
         return -float(np.linalg.norm(achieved - desired))
 
 
+class Episodic(Goals):
+    """Ends at the goal, for many pairs at once."""
+
+    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
+        return -np.linalg.norm(achieved - desired, axis=-1)
+
+    def compute_terminated(self, achieved: Any, desired: Any, info: Any) -> Any:
+        return np.linalg.norm(achieved - desired, axis=-1) <= 0.45
+
+
+class EpisodicMaze(Episodic):
+    """Ends at the goal, for one pair at a time, as the mazes of gymnasium-robotics do."""
+
+    def compute_terminated(self, achieved: Any, desired: Any, info: Any) -> bool:
+        return bool(np.linalg.norm(achieved - desired) <= 0.45)
+
+
+class EpisodicBranch(Episodic):
+    """Ends at the goal, and fails for many pairs."""
+
+    def compute_terminated(self, achieved: Any, desired: Any, info: Any) -> bool:
+        if np.abs(achieved - desired).max(-1) > 0.45:
+            return False
+        return bool(np.linalg.norm(achieved - desired) <= 0.45)
+
+
+@pytest.mark.parametrize("name", ["Episodic", "EpisodicMaze", "EpisodicBranch"])
+def test_terminations_in_hindsight_are_those_of_each_pair(name: str) -> None:
+    rewards = GoalReward(f"tests.envs.test_goals:{name}", {}, 2)
+    grid = np.stack(np.meshgrid([-1.0, -0.3, 0.0, 0.4], [-0.2, 0.2, 0.9]), -1).reshape(-1, 2)
+    achieved, desired = (
+        a.reshape(-1, 2).astype(np.float32) for a in np.broadcast_arrays(grid[:, None], grid)
+    )
+    ends = rewards.terminated(achieved, desired)
+    near = [bool(np.linalg.norm(a - d) <= 0.45) for a, d in zip(achieved, desired, strict=True)]
+    assert rewards.knows_terminations
+    assert ends.dtype == np.float32
+    assert ends.tolist() == near
+    assert 0 < sum(near) < len(near)
+
+
+def test_an_environment_may_know_no_terminations() -> None:
+    assert not GoalReward(POINT, {}, 2).knows_terminations
+
+
+class OddEnds(Episodic):
+    def compute_terminated(self, achieved: Any, desired: Any, info: Any) -> Any:
+        return achieved <= desired
+
+
+class FailingEnds(Episodic):
+    def compute_terminated(self, achieved: Any, desired: Any, info: Any) -> Any:
+        return info["fallen"]
+
+
 class Failing(Goals):
     def compute_reward(self, achieved: Any, desired: Any, info: Any) -> float:
         return float(info["energy"])
@@ -202,6 +259,8 @@ class Failing(Goals):
         ("Goals", EnvError, "her: true needs rewards for other goals, but .* has no method"),
         ("OneByOne", EnvError, r"gives shape \(\) for 3 goals; it must be vectorised"),
         ("Failing", RunError, "Failing failed: KeyError: 'energy'"),
+        ("OddEnds", EnvError, r"compute_terminated of .*OddEnds to give .* gives shape \(2,\)"),
+        ("FailingEnds", RunError, "FailingEnds failed: KeyError: 'fallen'"),
     ],
 )
 def test_rewards_that_cannot_be_had_in_hindsight(name: str, error: Any, message: str) -> None:

@@ -23,6 +23,12 @@ def clean(episodes: int = 4, length: int = 25, seed: int = 0) -> dict[str, np.nd
     }
 
 
+def terminate(fields: dict[str, np.ndarray], rows: list[int]) -> None:
+    """End episodes at these rows, with a last observation that is not the next episode's first."""
+    fields["terminations"][rows] = True
+    fields["next_obs"][rows] += 1
+
+
 def check(fields: dict[str, np.ndarray], **bounds: float) -> list[Finding]:
     return check_dataset(TransitionDataset(**fields), **bounds)
 

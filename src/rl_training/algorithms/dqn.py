@@ -113,19 +113,7 @@ class DQNAlgorithm(Algorithm[DQNConfig]):
         config = self.config
         fallen = min(1.0, progress / config.exploration_fraction)
         epsilon = config.epsilon_start + fallen * (config.epsilon_end - config.epsilon_start)
-        if len(obs) == 1:  # without arrays, at half the cost
-            chance = rng.random() < epsilon
-            return rng.integers(self.spec.action_dim, size=1) if chance else self.best_actions(obs)
-        at_random = rng.random(len(obs)) < epsilon
-        count = np.count_nonzero(at_random)
-        if count == 0:
-            return self.best_actions(obs)
-        drawn = rng.integers(self.spec.action_dim, size=count)
-        if count == len(obs):
-            return drawn
-        actions = self.best_actions(obs)
-        actions[at_random] = drawn
-        return actions
+        return self.epsilon_greedy(obs, rng, epsilon)
 
 
 DQN = DQNAlgorithm

@@ -8,6 +8,8 @@ checkers.
 - `runs`        train, resume, evaluate and predict as functions; several seeds side by side
 - `data`        describe, check, convert and collect datasets
 - `catalog`     algorithms, packaged configurations, built-in datasets, options
+- `schema`      JSON Schema of configurations and options
+- `installation`  what is wrong with the installed package
 - `machine`     cores, threads, device, cache: facts for `rl-training doctor`
 """
 
@@ -28,8 +30,11 @@ _MODULES = {
     "rl_training.api.catalog": (
         "builtin_datasets", "load_plugin", "nested_options", "option_groups", "resolve_config",
     ),
+    "rl_training.api.installation": ("installation_problems",),
+    "rl_training.api.schema": ("config_schema", "option_schema"),
     "rl_training.algorithms.registry": ("get_algorithm_spec", "list_algorithm_specs"),
-    "rl_training.experiment.configs": ("load_config", "packaged_configs", "parse_assignments"),
+    "rl_training.config.packaged": ("packaged_configs",),
+    "rl_training.experiment.configs": ("load_config", "parse_assignments"),
     "rl_training.experiment.seed_processes": ("SeedsFailedError",),
     "rl_training.reports.seeds": ("differences", "group_by_configuration", "summarize_seeds"),
     "rl_training.data.checks.dataset_checks": ("Finding",),
@@ -42,7 +47,7 @@ _MODULES = {
     "rl_training.runtime.config.train_config": ("TrainConfig", "group_classes"),
     "rl_training.runtime.trainer": ("TrainResult",),
 }  # fmt: skip
-_SUBMODULES = ("algorithms", "catalog", "data", "machine", "runs")
+_SUBMODULES = ("algorithms", "catalog", "data", "installation", "machine", "runs", "schema")
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = sorted(_MODULE_OF)

@@ -20,11 +20,11 @@ from rl_training.data.locations import (
     read_observations,
 )
 from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.data.rewriting import renumber_actions, repair_dataset
 from rl_training.envs.spaces import infer_env_spaces
 from rl_training.files import parse_json, refuse_irregular, written_aside
 from rl_training.runs.layout import check_output_dir
 from rl_training.runtime import collect
-from rl_training.spec import flat_goals
 
 __all__ = [
     "action_bounds",
@@ -53,6 +53,9 @@ def convert_dataset(
     source: str,
     target: Path,
     *,
+    repair: bool = False,
+    discrete_actions: bool = False,
+    first_action: int | None = None,
     with_next_actions: bool = False,
     scale_actions: float | None = None,
     clip_actions: tuple[Any, Any] | None = None,
@@ -66,6 +69,9 @@ def convert_dataset(
     Args:
         source: A location.
         target: A new file; its suffix names the format.
+        repair: Drop last rows of episodes that have lost their next observation.
+        discrete_actions: Read whole numbers that are stored as floats as discrete actions.
+        first_action: Number of the first choice in the source; actions then count from 0.
         with_next_actions: Store the action of the next row.
         scale_actions: Multiply actions by this.
         clip_actions: Lower and upper bound of actions, applied after scaling.
@@ -75,9 +81,17 @@ def convert_dataset(
         overwrite: Replace a target that exists.
     """
     _check_target(target, overwrite)
+    if np.float32(reward_scale) == 0:  # also of a number too small for float32
+        raise ConfigError("--reward-scale must not be 0: every reward would be lost")
     dataset = load_location(source)
+    if discrete_actions:
+        dataset = dataset.with_discrete_actions()
+    if first_action is not None:
+        dataset = renumber_actions(dataset, first_action)
     if with_next_actions:
-        dataset = dataset.with_next_actions()
+        dataset = dataset.with_next_actions()  # also of rows that the repair drops
+    if repair:
+        dataset = repair_dataset(dataset)
     if top_fraction is not None:
         dataset = dataset.top_episodes(top_fraction)
     dataset = dataset.with_reward_transform(scale=reward_scale, shift=reward_shift)
@@ -132,12 +146,12 @@ def export_replay(run: str | Path, target: Path, *, overwrite: bool = False) -> 
     return _save(collect.replay_dataset(run), target)
 
 
-def parse_observations(text: str) -> NDArray[np.float32]:
+def parse_observations(text: str) -> NDArray[np.float32] | dict[str, NDArray[np.float32]]:
     """One observation or a list of them in JSON; also the mapping of a goal environment."""
     try:
         values = parse_json(text)
         if isinstance(values, dict):
-            values = flat_goals(values)
+            return {key: np.asarray(part, dtype=np.float32) for key, part in values.items()}
         return np.asarray(values, dtype=np.float32)
     except (ValueError, TypeError, OverflowError):
         shown = text if len(text) <= 80 else f"{text[:80]}..."

@@ -1,6 +1,7 @@
 """Command line: a small module per verb, which calls `rl_training.api` and prints the answer.
 
 - `main`        the application, `--version`, errors as one or two lines with an exit code
+- `completion`  names that a shell completes
 - `signals`     Ctrl-C and the like outside of training
 - `console`     where text goes, how plugins load, how notes are shown
 - `train`       `train` and `resume`

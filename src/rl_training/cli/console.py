@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import math
+import os
 import sys
 import warnings
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -18,11 +21,13 @@ from rl_training.config import visible, without_colours
 _GROUPS = {"eval": 0, "rollout": 1, "train": 3, "time": 4}
 _OTHER_GROUP = 2
 _FIRST = ("eval/return_mean", "eval/return_std", "eval/length_mean", "rollout/return_mean")
+_reserved: list[TextIO] = []  # stdout, while nothing but a JSON document may reach it
 
 
 def say(text: str = "") -> None:
     """Write a line of the result to stdout."""
-    sys.stdout.write(f"{visible(text)}\n")
+    stream = _reserved[-1] if _reserved else sys.stdout
+    stream.write(f"{visible(text)}\n")
 
 
 def note(text: str) -> None:
@@ -44,8 +49,35 @@ def say_metrics(metrics: Mapping[str, float]) -> None:
 
 
 def say_json(value: Any) -> None:
-    text = json.dumps(value, indent=2)  # escapes all control characters but this one
+    """Write one JSON document to stdout; numbers that JSON cannot hold are null."""
+    text = json.dumps(_finite(value), indent=2)  # escapes all control characters but this one
     say(text.replace("\x7f", "\\u007f"))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@contextlib.contextmanager
+def stdout_for_result(alone: bool) -> Iterator[None]:
+    """Send to stderr what environments, plugins and their processes print, so that stdout holds the result alone."""
+    if not alone:
+        yield
+        return
+    with contextlib.ExitStack() as stack:
+        stream, real = sys.stdout, sys.__stdout__
+        if real is not None and stream is real and real.fileno() == 1:  # else captured or replaced
+            stream = stack.enter_context(os.fdopen(os.dup(1), "w", errors="replace"))
+            stack.callback(os.dup2, stream.fileno(), 1)
+            os.dup2(2, 1)
+        _reserved.append(stream)
+        stack.callback(_reserved.pop)
+        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        yield
 
 
 class _VisibleText(logging.Formatter):
@@ -86,6 +118,7 @@ PluginOption = Annotated[
         is_eager=True,
     ),
 ]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 TrustEnvOption = Annotated[
     bool,
     typer.Option(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rl_training import api
-from rl_training.cli.console import PluginOption, TrustEnvOption, say, say_json
+from rl_training.cli.console import JsonOption, PluginOption, TrustEnvOption, say, say_json
 from rl_training.config import ConfigError
 
 if TYPE_CHECKING:
@@ -17,11 +20,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Look at, check, convert and collect datasets.", no_args_is_help=True)
 Location = Annotated[str, typer.Argument(help="A file, builtin:NAME or minari:NAME.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()
-def info(dataset: Location, json: Json = False, plugin: PluginOption = []) -> None:  # noqa: B006
+def info(dataset: Location, json: JsonOption = False, plugin: PluginOption = []) -> None:  # noqa: B006
     """Show what a dataset holds: sizes, episodes, returns, ranges."""
     description = api.describe_dataset(dataset)
     if json:
@@ -37,7 +39,7 @@ def check(
     env: Annotated[
         str | None, typer.Option(help="Compare with the spaces of this environment.")
     ] = None,
-    json: Json = False,
+    json: JsonOption = False,
     plugin: PluginOption = [],  # noqa: B006
 ) -> None:
     """Report what makes offline training fail silently; exit code 1 if anything is wrong."""
@@ -61,6 +63,17 @@ def check(
 def convert(
     source: Location,
     target: Annotated[Path, typer.Argument(help="A new .npz, .pt or .hdf5 file.")],
+    repair: Annotated[
+        bool,
+        typer.Option("--repair", help="Drop last rows of episodes with a lost next observation."),
+    ] = False,
+    discrete_actions: Annotated[
+        bool,
+        typer.Option("--discrete-actions", help="Read whole numbers stored as floats as choices."),
+    ] = False,
+    first_action: Annotated[
+        int | None, typer.Option(min=0, help="Number of the first choice; the target has 0.")
+    ] = None,
     with_next_actions: Annotated[
         bool, typer.Option("--with-next-actions", help="Store the action of the next row.")
     ] = False,
@@ -77,6 +90,7 @@ def convert(
     reward_scale: Annotated[float, typer.Option(help="Multiply rewards.")] = 1.0,
     reward_shift: Annotated[float, typer.Option(help="Add to rewards after scaling.")] = 0.0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the target.")] = False,
+    json: JsonOption = False,
     plugin: PluginOption = [],  # noqa: B006
 ) -> None:
     """Write a dataset in another format, or with something about it changed."""
@@ -89,6 +103,9 @@ def convert(
     transitions = api.convert_dataset(
         source,
         target,
+        repair=repair,
+        discrete_actions=discrete_actions,
+        first_action=first_action,
         with_next_actions=with_next_actions,
         scale_actions=scale_actions,
         clip_actions=_clip_bounds(clip_actions, env),
@@ -97,7 +114,7 @@ def convert(
         reward_shift=reward_shift,
         overwrite=overwrite,
     )
-    _say_written(transitions, target)
+    _say_written(transitions, target, json)
 
 
 @app.command()
@@ -123,13 +140,14 @@ def collect(
     stochastic: Annotated[bool, typer.Option("--stochastic", help="Sample actions.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of environment and actions.")] = 0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output.")] = False,
+    json: JsonOption = False,
     plugin: PluginOption = [],  # noqa: B006
 ) -> None:
     """Roll out a policy, or export a replay buffer; terminations and truncations are kept apart."""
     if from_run is not None:
         if env or checkpoint or trust_env or steps or noise or stochastic or seed:
             raise ConfigError("--from-run takes transitions as they were made: no other option")
-        _say_written(api.export_replay(from_run, output, overwrite=overwrite), output)
+        _say_written(api.export_replay(from_run, output, overwrite=overwrite), output, json)
         return
     _require_finite("--noise", noise)
     transitions = api.collect_dataset(
@@ -143,7 +161,7 @@ def collect(
         overwrite=overwrite,
         trust_env=trust_env,
     )
-    _say_written(transitions, output)
+    _say_written(transitions, output, json)
 
 
 def _require_finite(option: str, value: float) -> None:
@@ -159,14 +177,29 @@ def _clip_bounds(clip: bool, env: str | None) -> tuple[Any, Any] | None:
     return (-1.0, 1.0) if env is None else api.action_bounds(env)
 
 
-def _say_written(transitions: int, path: Path) -> None:
+def _say_written(transitions: int, path: Path, json: bool) -> None:
+    if json:
+        say_json({"transitions": transitions, "output": str(path)})
+        return
     say(f"{transitions} transitions written to {path}")
 
 
 def _finding(finding: Finding) -> str:
     row = "" if finding.row is None else f" (row {finding.row})"
-    fix = f"\n    fix: {finding.fix}" if finding.fix else ""
-    return f"{finding.level}: {finding.name}{row}: {finding.message}{fix}"
+    lines = [f"{finding.level}: {finding.name}{row}: {finding.message}"]
+    if finding.fix:
+        lines.append(f"    fix: {finding.fix}")
+    return "\n".join(map(_wrapped, lines))
+
+
+def _wrapped(line: str) -> str:
+    """Break a line between words where a terminal would break it anywhere."""
+    if not sys.stdout.isatty():
+        return line
+    columns = shutil.get_terminal_size().columns
+    return textwrap.fill(
+        line, columns, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _text(value: Any) -> str:

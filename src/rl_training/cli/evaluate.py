@@ -8,7 +8,14 @@ from typing import Annotated
 import typer
 
 from rl_training import api
-from rl_training.cli.console import PluginOption, TrustEnvOption, say, say_json, say_metrics
+from rl_training.cli.console import (
+    JsonOption,
+    PluginOption,
+    TrustEnvOption,
+    say,
+    say_json,
+    say_metrics,
+)
 
 
 def evaluate(
@@ -23,7 +30,7 @@ def evaluate(
     video: Annotated[
         bool, typer.Option("--video", help="Record episodes beside the checkpoint.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: JsonOption = False,
     plugin: PluginOption = [],  # noqa: B006
 ) -> None:
     """Evaluate a policy on the environment's own reward."""
@@ -39,8 +46,8 @@ def evaluate(
         video_dir=video_dir,
     )
     if json:
-        say_json(metrics)
-    else:
-        say_metrics(metrics)
+        say_json({**metrics, **({} if video_dir is None else {"videos": str(video_dir)})})
+        return
+    say_metrics(metrics)
     if video_dir is not None:
         say(f"videos  {video_dir}")

@@ -12,7 +12,7 @@ import typer
 
 from rl_training import api
 from rl_training.cli import data, doctor, evaluate, predict, report, show, signals, train
-from rl_training.cli.console import note, say, show_notes
+from rl_training.cli.console import note, say, show_notes, stdout_for_result
 from rl_training.config import RLTrainingError, RunError
 from rl_training.imports import working_directory
 
@@ -22,7 +22,6 @@ app = typer.Typer(
     name="rl-training",
     help="Train, evaluate and use policies from logged data, a simulator, or both.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -72,7 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # --debug is welcome anywhere, not only before the verb
     words = (["--debug"] if debug else []) + [word for word in words if word != "--debug"]
     try:
-        code = app(args=words, prog_name="rl-training", standalone_mode=False)
+        with stdout_for_result("--json" in words):
+            code = app(args=words, prog_name="rl-training", standalone_mode=False)
         # typer turns the interrupt of a signal into a code without a word
         return signals.exit_code() if signals.came() else int(code or 0)
     except RLTrainingError as error:

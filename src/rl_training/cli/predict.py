@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import json as json_text
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from rl_training import api
-from rl_training.cli.console import PluginOption, say
+from rl_training.cli.console import JsonOption, PluginOption, say, say_json
 from rl_training.config import ConfigError, RLTrainingError
 
 
@@ -25,6 +25,7 @@ def predict(
     output: Annotated[Path | None, typer.Option(help="Write actions to this .npz.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output.")] = False,
     stochastic: Annotated[bool, typer.Option("--stochastic", help="Sample actions.")] = False,
+    json: JsonOption = False,
     plugin: PluginOption = [],  # noqa: B006
 ) -> None:
     """Print (or write) the policy's actions in the environment's units."""
@@ -38,10 +39,15 @@ def predict(
     except ValueError as error:
         raise ConfigError(str(error)) from None
     if output is None:
-        say(json.dumps(actions.tolist()))
+        listed = actions.tolist()
+        say_json({"actions": listed}) if json else say(json_text.dumps(listed))
         return
     api.save_actions(output, actions)
-    count = len(values) if values.ndim == 2 else 1
+    first = next(iter(values.values())) if isinstance(values, dict) else values
+    count = len(first) if first.ndim == 2 else 1
+    if json:
+        say_json({"count": count, "output": str(output)})
+        return
     say(f"{count} action{'s' * (count != 1)} written to {output}")
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rl_training import api
-from rl_training.cli.console import say, say_json
+from rl_training.cli.console import JsonOption, say, say_json
 
 if TYPE_CHECKING:
     from rl_training.api import RunReport, Score
@@ -21,7 +21,7 @@ def report(
         list[Path],
         typer.Argument(help="Run directories, finished or not, or directories of such."),
     ],
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Show how runs ended, what they reached and where their time went."""
     directories = [run for path in runs for run in (api.runs_in(path) or [path])]

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rl_training import api
-from rl_training.cli.console import PluginOption, say
+from rl_training.cli import completion
+from rl_training.cli.console import JsonOption, PluginOption, say, say_json
 from rl_training.config import ConfigError, Options, dump_yaml, suggest, type_name
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 
-def list_known(plugin: PluginOption = []) -> None:  # noqa: B006
+def list_known(json: JsonOption = False, plugin: PluginOption = []) -> None:  # noqa: B006
     """List algorithms, packaged configurations and built-in datasets."""
+    if json:
+        say_json(_known())
+        return
     say("algorithms")
     for spec in api.list_algorithm_specs():
         regimes = ", ".join(spec.regimes).replace("_", "-")
@@ -29,20 +33,68 @@ def list_known(plugin: PluginOption = []) -> None:  # noqa: B006
         say(f"  {name:20} {description}")
 
 
+def _known() -> dict[str, Any]:
+    algorithms = [
+        {
+            "name": spec.name,
+            "summary": spec.summary,
+            "regimes": list(spec.regimes),
+            "action_kinds": list(spec.action_kinds),
+        }
+        for spec in api.list_algorithm_specs()
+    ]
+    datasets = [
+        {"name": name, "description": description}
+        for name, description in api.builtin_datasets().items()
+    ]
+    return {"algorithms": algorithms, "configs": api.packaged_configs(), "datasets": datasets}
+
+
 def config(
-    name: Annotated[str, typer.Argument(help="A YAML file or a packaged name.")],
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="A YAML file or a packaged name; with --schema also an algorithm.",
+            autocompletion=completion.configs_and_algorithms,
+        ),
+    ] = None,
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value ...")] = None,
+    schema: Annotated[
+        bool,
+        typer.Option(
+            "--schema", help="Print the JSON Schema of all configurations, or of one algorithm's."
+        ),
+    ] = False,
+    json: JsonOption = False,
     plugin: PluginOption = [],  # noqa: B006
 ) -> None:
     """Check a configuration and print it with every default filled in."""
+    if schema:
+        if overrides:
+            raise ConfigError(f"--schema takes no overrides: {' '.join(overrides)}")
+        say_json(api.config_schema(None if name is None else _algorithm_of(name)))
+        return
+    if name is None:
+        raise ConfigError("config needs a YAML file or a packaged name; --schema works without one")
     values = api.resolve_config(name, api.parse_assignments(overrides or []))
-    say(dump_yaml(values).rstrip())
+    say_json(values) if json else say(dump_yaml(values).rstrip())
+
+
+def _algorithm_of(name: str) -> str:
+    """Name of an algorithm as it is, else the algorithm that a configuration trains."""
+    names = [spec.name for spec in api.list_algorithm_specs()]
+    return name if name in names else api.load_config(name).algo
 
 
 def explain(
     what: Annotated[
-        str, typer.Argument(help="An option (eval_interval, td3_bc.bc_alpha) or an algorithm.")
+        str,
+        typer.Argument(
+            help="An option (eval_interval, td3_bc.bc_alpha) or an algorithm.",
+            autocompletion=completion.algorithms,
+        ),
     ],
+    json: JsonOption = False,
     plugin: PluginOption = [],  # noqa: B006
 ) -> None:
     """Say what an option means: its type, range, default."""
@@ -50,14 +102,20 @@ def explain(
     names = [spec.name for spec in api.list_algorithm_specs()]
     algo = path.pop(0) if path[0] in names else None
     if algo is not None and not path:
-        _explain_algorithm(algo)
+        say_json(_algorithm_facts(algo)) if json else _explain_algorithm(algo)
         return
     groups = api.option_groups(path[0], algo)
-    explained = [_explain_option(path, title, group) for title, group in groups.items()]
-    if not any(explained):
+    located = [_locate(path, title, group) for title, group in groups.items()]
+    places = [place for place in located if place is not None]
+    if not places:
         options = {key for group in groups.values() for key in group.model_fields} | set(names)
         hint = suggest(path[-1], options) or "; `rl-training explain ALGORITHM` lists its options"
         raise ConfigError(f"nothing is called {what!r}{hint}")
+    if json:
+        say_json({"options": [_option_facts(*place) for place in places]})
+        return
+    for title, name, group in places:
+        _explain_option(title, name, group)
 
 
 def _explain_algorithm(name: str) -> None:
@@ -69,18 +127,38 @@ def _explain_algorithm(name: str) -> None:
             say(f"  {_line(option, field)}")
 
 
-def _explain_option(path: list[str], title: str, group: type[Options]) -> bool:
-    """Follow `early_stopping.patience` into nested groups; false if there is no such option."""
-    field = group.model_fields.get(path[0])
-    if field is None:
-        return False
-    inner = api.nested_options(path[0], group)
-    if len(path) > 1:
-        return inner is not None and _explain_option(path[1:], f"{title}, {path[0]}", inner)
-    say(f"{title}: {_line(path[0], field)}")
-    for name, part in inner.model_fields.items() if inner else ():
-        say(f"  {_line(f'{path[0]}.{name}', part)}")
-    return True
+def _locate(
+    path: list[str], title: str, group: type[Options]
+) -> tuple[str, str, type[Options]] | None:
+    """Follow `early_stopping.patience` into nested groups; None if there is no such option."""
+    name, *rest = path
+    if name not in group.model_fields:
+        return None
+    if not rest:
+        return title, name, group
+    inner = api.nested_options(name, group)
+    return None if inner is None else _locate(rest, f"{title}, {name}", inner)
+
+
+def _explain_option(title: str, name: str, group: type[Options]) -> None:
+    say(f"{title}: {_line(name, group.model_fields[name])}")
+    inner = api.nested_options(name, group)
+    for part, field in inner.model_fields.items() if inner else ():
+        say(f"  {_line(f'{name}.{part}', field)}")
+
+
+def _algorithm_facts(name: str) -> dict[str, Any]:
+    spec = api.get_algorithm_spec(name)
+    options = [
+        _option_facts(f"{title} options", option, group)
+        for title, group in api.group_classes(spec).items()
+        for option in group.model_fields
+    ]
+    return {"algorithm": spec.name, "summary": spec.summary, "options": options}
+
+
+def _option_facts(title: str, name: str, group: type[Options]) -> dict[str, Any]:
+    return {"name": name, "group": title, "schema": api.option_schema(name, group)}
 
 
 def _line(name: str, field: FieldInfo) -> str:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rl_training import api
-from rl_training.cli.console import PluginOption, TrustEnvOption, note, say, say_metrics, show_notes
+from rl_training.cli import completion
+from rl_training.cli.console import (
+    JsonOption,
+    PluginOption,
+    TrustEnvOption,
+    note,
+    say,
+    say_json,
+    say_metrics,
+    show_notes,
+)
 from rl_training.cli.seed_lines import SeedLines
 from rl_training.config import ConfigError
 
@@ -21,7 +31,11 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result onl
 
 def train(
     config: Annotated[
-        str, typer.Argument(help="A YAML file or a packaged name (td3_bc/pendulum).")
+        str,
+        typer.Argument(
+            help="A YAML file or a packaged name (td3_bc/pendulum).",
+            autocompletion=completion.configs,
+        ),
     ],
     overrides: Annotated[
         list[str] | None, typer.Argument(help="key=value ...; dotted, or bare where unambiguous.")
@@ -41,6 +55,7 @@ def train(
         ),
     ] = False,
     quiet: Quiet = False,
+    json: JsonOption = False,
     plugin: PluginOption = [],  # noqa: B006
 ) -> None:
     """Train a policy into a new run directory."""
@@ -68,9 +83,9 @@ def train(
                 report=lines.show,
             )
     except api.SeedsFailedError as error:
-        _say_results(error.results)
+        _say_results(error.results, json)
         raise
-    _say_results(results)
+    _say_results(results, json)
     _exit_if_interrupted(results, len(numbers), trust_env=":" in (loaded.env_id or ""))
 
 
@@ -88,6 +103,7 @@ def resume(
     ] = None,
     trust_env: TrustEnvOption = False,
     quiet: Quiet = False,
+    json: JsonOption = False,
     plugin: PluginOption = [],  # noqa: B006
 ) -> None:
     """Go on from a checkpoint, bit for bit as if nothing had happened."""
@@ -101,7 +117,7 @@ def resume(
         trust_env=trust_env,
         progress_bar=not quiet,
     )
-    _say_results([result])
+    _say_results([result], json)
     _exit_if_interrupted([result], trust_env=trust_env)
 
 
@@ -122,7 +138,12 @@ def _parse_seeds(text: str) -> list[int]:
         ) from None
 
 
-def _say_results(results: Sequence[TrainResult]) -> None:
+def _say_results(results: Sequence[TrainResult], json: bool) -> None:
+    finished = [result for result in results if result.stop_reason != "interrupted"]
+    summary = api.summarize_results(finished) if len(finished) > 1 else {}
+    if json:
+        say_json(_as_json(results, summary))
+        return
     for result in results:
         say(f"run         {result.run_dir}")
         say(f"checkpoint  {result.checkpoint_path}")
@@ -130,11 +151,25 @@ def _say_results(results: Sequence[TrainResult]) -> None:
         # seconds are those of the last row only; `report` has the whole run's
         metrics = {k: v for k, v in result.metrics.items() if not k.endswith("_seconds")}
         say_metrics(metrics)
-    finished = [result for result in results if result.stop_reason != "interrupted"]
-    if len(finished) > 1:
-        for name, (mean, spread) in api.summarize_results(finished).items():
-            if name.startswith("eval/"):
-                say(f"over {len(finished)} seeds  {name:16}  {mean:.4g} ± {spread:.2g}")
+    for name, (mean, spread) in summary.items():
+        if name.startswith("eval/"):
+            say(f"over {len(finished)} seeds  {name:16}  {mean:.4g} ± {spread:.2g}")
+
+
+def _as_json(
+    results: Sequence[TrainResult], summary: Mapping[str, tuple[float, float | None]]
+) -> dict[str, Any]:
+    runs = [
+        {
+            "run": str(result.run_dir),
+            "checkpoint": str(result.checkpoint_path),
+            "stop_reason": result.stop_reason,
+            "metrics": dict(result.metrics),
+        }
+        for result in results
+    ]
+    over_seeds = {name: {"mean": mean, "std": std} for name, (mean, std) in summary.items()}
+    return {"runs": runs, "over_seeds": over_seeds}
 
 
 def _exit_if_interrupted(

@@ -3,6 +3,7 @@
 - `errors`   every error that users see, and `Problem`, one thing wrong with a configuration
 - `options`  `Options`, the base of every group of options, and `option`, one of its fields
 - `yaml`     reading and writing YAML
+- `packaged` names and texts of packaged configurations
 - `text`     text from files on its way to a terminal
 """
 
@@ -20,6 +21,7 @@ from rl_training.config.errors import (
     unknown_key,
 )
 from rl_training.config.options import Options, OptionsT, option, problems_of, type_name
+from rl_training.config.packaged import packaged_config_text, packaged_configs
 from rl_training.config.text import visible, without_colours
 from rl_training.config.yaml import dump_yaml, parse_yaml
 
@@ -37,6 +39,8 @@ __all__ = [
     "RunError",
     "dump_yaml",
     "option",
+    "packaged_config_text",
+    "packaged_configs",
     "parse_yaml",
     "problems_of",
     "suggest",

@@ -9,6 +9,7 @@ Faces, which users import:
 - `collecting`        a dataset from a policy and an environment
 - `locations`         datasets as the command line names them
 - `saving`            writing a dataset to a file
+- `rewriting`         dropping rows without a next observation, renumbering actions
 - `dataset_config`, `replay_config`, `offline_to_online_config`   groups of options
 
 Folders, from high to low; each imports only those below it:

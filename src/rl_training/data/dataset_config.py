@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from pydantic import field_validator, model_validator
@@ -34,6 +35,16 @@ class DatasetChoice(Options):
             get_format(kind)
         return kind
 
+    @property
+    def location(self) -> str | None:
+        """Name of the dataset on the command line, short if it can be; None if it has none."""
+        if self.dataset_id is not None:
+            return f"{self.dataset_kind}:{self.dataset_id}"
+        if self.dataset_path is None:
+            return None
+        path, here = Path(self.dataset_path), Path.cwd()
+        return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
     def chosen_keys(self) -> dict[str, Any]:
         """The dataset_* keys that differ from their defaults, without the kind."""
         return {
@@ -43,7 +54,7 @@ class DatasetChoice(Options):
         }
 
 
-_SHORT_NAMES = {name.removeprefix("dataset_"): name for name in DatasetChoice.model_fields}
+SHORT_NAMES = {name.removeprefix("dataset_"): name for name in DatasetChoice.model_fields}
 
 
 class DatasetMixPart(DatasetChoice):
@@ -58,15 +69,12 @@ class DatasetMixPart(DatasetChoice):
     def _accept_short_names(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
-        twice = [name for name in _SHORT_NAMES if name in values and _SHORT_NAMES[name] in values]
+        twice = [name for name in SHORT_NAMES if name in values and SHORT_NAMES[name] in values]
         if twice:
             raise ConfigError(
-                [
-                    Problem((name,), f"is given twice, also as {_SHORT_NAMES[name]}")
-                    for name in twice
-                ]
+                [Problem((name,), f"is given twice, also as {SHORT_NAMES[name]}") for name in twice]
             )
-        return {_SHORT_NAMES.get(name, name): value for name, value in values.items()}
+        return {SHORT_NAMES.get(name, name): value for name, value in values.items()}
 
     @model_validator(mode="after")
     def _check_keys(self) -> DatasetMixPart:
@@ -125,7 +133,7 @@ class DatasetConfig(DatasetChoice):
             return [Problem((key,), "belongs inside the parts of dataset_mix") for key in keys]
         if self.dataset_kind is None:
             return [
-                Problem((key,), f"needs a dataset_kind{kind_advice(key, value)}")
+                Problem((key,), f"{key} needs dataset_kind{kind_advice(key, value)}")
                 for key, value in keys.items()
             ]
         return problems_with_options(self.dataset_kind, keys)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from rl_training.config import DatasetError
-from rl_training.data.packing.pack import PackedRows, pack
+from rl_training.data.packing.pack import MAX_CHOICES, PackedRows, pack
 from rl_training.data.packing.source import ArraySource
 from rl_training.data.saving import save_dataset
 from rl_training.data.transitions.argument_checks import (
@@ -192,6 +192,27 @@ class TransitionDataset(DatasetFields):
         if self.discrete:
             raise DatasetError(f"{self.source}: actions are discrete and cannot be {change}")
 
+    def with_discrete_actions(self) -> TransitionDataset:
+        """Read whole numbers that are stored as floats as discrete actions, counted from 0."""
+        if self.discrete:
+            return self
+        actions = self.actions
+        if self.action_width != 1:
+            raise DatasetError(
+                f"{self.source}: actions have {self.action_width} columns; a discrete action has one"
+            )
+        odd = ((actions != actions.round()) | (actions < 0) | (actions >= MAX_CHOICES)).flatten()
+        if bool(odd.any()):
+            row = int(odd.nonzero()[0])
+            raise DatasetError(
+                f"{self.source}: action {actions[row, 0]:g} at row {row} is not a whole number "
+                "from 0, so the actions cannot be read as discrete"
+            )
+        packed = self._view.packed
+        layout = replace(packed.layout, discrete=True)
+        count = int(actions.max()) + 1
+        return self._with(packed=replace(packed, layout=layout, num_actions=count))
+
     def with_next_actions(self) -> TransitionDataset:
         """The action of the following row as next action; not valid where an episode ends."""
         if self.layout.has_next_actions:
@@ -214,10 +235,16 @@ class TransitionDataset(DatasetFields):
         return dataset._subset((valid + dataset.terminations).nonzero().squeeze(1))
 
     def with_returns(self, gamma: float) -> TransitionDataset:
-        """Add discounted returns to go to batches, of the rewards after all transforms so far."""
+        """Add discounted returns to go to batches, of the rewards after all transforms so far.
+
+        An episode that was cut goes on for ever with the dataset's worst reward, if that is negative.
+        """
         episodes = self.episodes
         last = np.repeat(episodes.starts + episodes.lengths - 1, episodes.lengths)
-        totals = returns_to_go(self.rewards, torch.from_numpy(last), gamma)
+        rewards, terminated = self.rewards, self.terminations > 0
+        totals = returns_to_go(
+            rewards, torch.from_numpy(last), gamma, terminated, float(rewards.min())
+        )
         stored = torch.full((self._view.packed.rows.shape[0],), -torch.inf)
         stored[self._view.storage_rows(0, len(self))] = totals
         return self._with(returns=stored)

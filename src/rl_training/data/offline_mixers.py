@@ -77,6 +77,7 @@ def _concatenate(parts: Sequence[TransitionDataset], notes: Sequence[str]) -> Pa
         tuple(notes),
         " + ".join(part.source for part in parts),
         in_memory=not mapped,
+        first_action=parts[0].first_action if len({p.first_action for p in parts}) == 1 else None,
     )
 
 

@@ -32,6 +32,8 @@ class DatasetSource:
         self.remarks: dict[str, str | int] = {"boundaries": dataset.boundaries}
         if dataset.num_actions is not None:
             self.remarks["num_actions"] = dataset.num_actions
+        if dataset.first_action is not None:
+            self.remarks["first_action"] = dataset.first_action
         layout, rows = dataset.layout, (len(dataset),)
         number, flag = np.dtype(np.float32), np.dtype(np.bool_)
         obs = FieldInfo((*rows, layout.obs_dim), number)

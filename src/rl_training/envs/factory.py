@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rl_training.config import ConfigError, Problem
 from rl_training.envs.env_config import EnvKwargs, Use, parse_env_kwargs
-from rl_training.envs.goals import FlatGoals
+from rl_training.envs.goals import without_goals
 from rl_training.envs.lookup import build_env
 from rl_training.envs.rewards import apply_reward_wrappers
 from rl_training.envs.seeded_episodes import SeededEpisodes
@@ -55,7 +55,7 @@ def make_vector_env(
     autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     episode_seed: int | None = None,
     copy: bool = True,
-    goals: bool = False,
+    goals: bool | None = None,
     step_timeout: float | None = None,
 ) -> VectorEnv[Any, Any, Any]:
     """Make a vector environment of `num_envs` copies.
@@ -72,7 +72,7 @@ def make_vector_env(
         autoreset_mode: As gymnasium has it.
         episode_seed: Seeds every episode by its number (`SeededEpisodes`).
         copy: False gives observations that hold until the next step only.
-        goals: Goal observations as vectors of observation, desired and achieved goal (`FlatGoals`).
+        goals: Gives goal observations as vectors (`FlatGoals`), with the achieved goal or without.
         step_timeout: Seconds that copies in processes have for a step.
     """
     if num_envs < 1:
@@ -96,10 +96,10 @@ def _make_member(
     use: Use,
     episode_seed: int | None,
     index: int,
-    goals: bool,
+    goals: bool | None,
 ) -> gym.Env[Any, Any]:
     forget_safe_path()  # in a process of its own
     env = make_env(env_id, env_kwargs, use=use)
-    if goals:
-        env = FlatGoals(env, achieved=True)
+    if goals is not None:
+        env = without_goals(env, achieved=goals)
     return env if episode_seed is None else SeededEpisodes(env, episode_seed, index)

@@ -1,4 +1,4 @@
-"""Rewards that an environment would have given for other goals."""
+"""Rewards and terminations that an environment would have given for other goals."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ class GoalReward:
 
     It has an environment of its own, since those that collect may run in other processes. `info` is
     empty: a reward that needs more than the two goals cannot be computed in hindsight.
+
+    Attributes:
+        knows_terminations: The environment has `compute_terminated`.
     """
 
     def __init__(self, env_id: str, env_kwargs: EnvKwargs, goal_dim: int) -> None:
@@ -34,13 +37,17 @@ class GoalReward:
                 "compute_reward(achieved_goal, desired_goal, info)"
             )
         self._compute = env.get_wrapper_attr("compute_reward")
-        goals = np.zeros((3, goal_dim), np.float32)
+        goals = np.zeros((goal_dim + 1, goal_dim), np.float32)
         shape = self(goals, goals).shape
-        if shape != (3,):
+        if shape != (len(goals),):
             raise EnvError(
                 f"her: true computes many rewards at once, but compute_reward of {env_id} gives "
-                f"shape {shape} for 3 goals; it must be vectorised over the first axis"
+                f"shape {shape} for {len(goals)} goals; it must be vectorised over the first axis"
             )
+        self.knows_terminations = env.has_wrapper_attr("compute_terminated")
+        if self.knows_terminations:
+            self._ends = env.get_wrapper_attr("compute_terminated")
+            self._ends_at_once = self._is_vectorised(goals)
 
     def __call__(
         self, achieved: NDArray[np.float32], desired: NDArray[np.float32]
@@ -49,6 +56,30 @@ class GoalReward:
         with naming_the_env(self.env_id):
             rewards = np.asarray(self._compute(achieved, desired, {}), np.float64)
         return self.shaping.apply(rewards).astype(np.float32)
+
+    def terminated(
+        self, achieved: NDArray[np.float32], desired: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """Terminations (n,), 0 or 1, of goals (n, goal_dim)."""
+        with naming_the_env(self.env_id):
+            if self._ends_at_once:
+                return np.asarray(self._ends(achieved, desired, {}), np.float32)
+            pairs = zip(achieved, desired, strict=True)
+            return np.array([self._ends(one, other, {}) for one, other in pairs], np.float32)
+
+    def _is_vectorised(self, goals: NDArray[np.float32]) -> bool:
+        """Tell if `compute_terminated` takes many goals; that of gymnasium-robotics takes a pair."""
+        with suppress(Exception):  # a method for a pair of goals may do anything with more
+            if np.shape(self._ends(goals, goals, {})) == (len(goals),):
+                return True
+        with naming_the_env(self.env_id):
+            shape = np.shape(self._ends(goals[0], goals[0], {}))
+        if shape != ():
+            raise EnvError(
+                f"her: true needs compute_terminated of {self.env_id} to give true or false for a "
+                f"pair of goals, but it gives shape {shape}"
+            )
+        return False
 
 
 def _close(env: Any) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from rl_training.spec import GOAL_KEYS, flat_goals
+from rl_training.spec import GOAL_KEYS, flat_goals, goal_keys
 
 
 def has_goals(space: spaces.Space[Any]) -> bool:
@@ -25,19 +25,18 @@ def has_goals(space: spaces.Space[Any]) -> bool:
 class FlatGoals(gym.ObservationWrapper[Any, Any, Any]):
     """Goal observations as one vector: observation, desired goal [, achieved goal]."""
 
-    def __init__(self, env: gym.Env[Any, Any], *, achieved: bool = False) -> None:
+    def __init__(self, env: gym.Env[Any, Any], *, achieved: bool = True) -> None:
         super().__init__(env)
         self.achieved = achieved
         parts = env.observation_space
         assert isinstance(parts, spaces.Dict)
-        keys = GOAL_KEYS if achieved else GOAL_KEYS[:2]
-        width = sum(spaces.flatdim(parts[key]) for key in keys)
+        width = sum(spaces.flatdim(parts[key]) for key in goal_keys(achieved))
         self.observation_space = spaces.Box(-np.inf, np.inf, (width,), np.float32)
 
     def observation(self, observation: Mapping[str, Any]) -> NDArray[np.float32]:
         return flat_goals(observation, achieved=self.achieved)
 
 
-def without_goals(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+def without_goals(env: gym.Env[Any, Any], *, achieved: bool = True) -> gym.Env[Any, Any]:
     """Flatten goal observations to vectors, as a policy sees them; other environments stay."""
-    return FlatGoals(env) if has_goals(env.observation_space) else env
+    return FlatGoals(env, achieved=achieved) if has_goals(env.observation_space) else env

@@ -70,12 +70,37 @@ def problem_spec(
     )
 
 
+def check_fits(
+    env_id: str, problem: ProblemSpec, policy: ProblemSpec, *, bounds: bool = False
+) -> None:
+    """Refuse an environment in which the policy cannot act; with `bounds`, not all of its actions."""
+    reasons = problem.misfits(policy)
+    if bounds and not reasons:
+        reasons = _out_of_bounds(problem, policy)
+    if reasons:
+        raise EnvError(f"{env_id} does not fit the policy: {'; '.join(reasons)}")
+
+
+def _out_of_bounds(problem: ProblemSpec, policy: ProblemSpec) -> list[str]:
+    low, high = np.array(problem.action_low), np.array(problem.action_high)
+    slack = 1e-4 * (high - low) + 1e-6  # rounding of a log is not another range
+    below = np.array(policy.action_low) < low - slack
+    outside = np.flatnonzero(below | (np.array(policy.action_high) > high + slack))
+    if not len(outside):
+        return []
+    index = int(outside[0])
+    return [
+        f"it bounds action {index} by {low[index]:g} and {high[index]:g}, the policy by "
+        f"{policy.action_low[index]:g} and {policy.action_high[index]:g}; train offline with this "
+        "env_id, or with action_low and action_high within its bounds"
+    ]
+
+
 def _widths(space: spaces.Space[Any]) -> tuple[int, int]:
-    """Width of a supported observation as a vector, and of the goal at its end."""
+    """Width of a supported observation as a vector, and of a goal in it."""
     if not isinstance(space, spaces.Dict):
         return spaces.flatdim(space), 0
-    goal_dim = spaces.flatdim(space["desired_goal"])
-    return spaces.flatdim(space["observation"]) + goal_dim, goal_dim
+    return spaces.flatdim(space), spaces.flatdim(space["desired_goal"])
 
 
 def _short(space: spaces.Space[Any]) -> str:

@@ -14,7 +14,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rl_training.experiment.configs import load_config, packaged_configs
+    from rl_training.config.packaged import packaged_configs
+    from rl_training.experiment.configs import load_config
     from rl_training.experiment.manager import ExperimentManager
     from rl_training.experiment.registry import (
         AlgorithmSpec,
@@ -48,7 +49,7 @@ _MODULES = {
     "list_algorithm_specs": "rl_training.experiment.registry",
     "load_config": "rl_training.experiment.configs",
     "load_plugin": "rl_training.experiment.registry",
-    "packaged_configs": "rl_training.experiment.configs",
+    "packaged_configs": "rl_training.config.packaged",
     "read_run": "rl_training.runs.reading",
     "register_algorithm": "rl_training.experiment.registry",
 }

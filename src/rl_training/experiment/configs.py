@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
 from rl_training.algorithms.registry import get_algorithm_spec
-from rl_training.config import ConfigError, Problem, parse_yaml, suggest, unknown_key
+from rl_training.config import (
+    ConfigError,
+    Problem,
+    packaged_config_text,
+    packaged_configs,
+    parse_yaml,
+    suggest,
+    unknown_key,
+)
 from rl_training.data.dataset_config import DatasetChoice
 from rl_training.data.formats import list_formats
 from rl_training.files import read_regular
@@ -25,12 +32,6 @@ MAX_BYTES = 4 << 20  # of a configuration file
 KWARGS = ("algo_kwargs", "env_kwargs")
 
 
-def packaged_configs() -> list[str]:
-    """List names such as `td3_bc/pendulum`, which work from any directory."""
-    with as_file(files("rl_training") / "assets" / "configs") as root:
-        return [f"{path.parent.name}/{path.stem}" for path in sorted(Path(root).glob("*/*.yaml"))]
-
-
 def read_config_text(name: str | Path) -> tuple[str, str]:
     """Read a configuration file or a packaged configuration; returns its text and origin."""
     path = Path(name)
@@ -44,8 +45,7 @@ def read_config_text(name: str | Path) -> tuple[str, str]:
     packaged = packaged_configs()
     stem = str(name).removesuffix(".yaml")
     if stem in packaged:
-        resource = files("rl_training") / "assets" / "configs" / f"{stem}.yaml"
-        return resource.read_text(), stem
+        return packaged_config_text(stem), stem
     if path.suffix in (".yaml", ".yml"):
         raise ConfigError(f"no such configuration file: {path}")
     hint = suggest(stem, packaged) or f" (packaged: {', '.join(packaged)})"

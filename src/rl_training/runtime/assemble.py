@@ -28,6 +28,7 @@ from rl_training.runtime.policy import Policy
 from rl_training.runtime.prepare import (
     TrainingData,
     build_offline_dataset,
+    check_environment,
     prepare,
     prepare_online,
 )
@@ -159,9 +160,11 @@ def resumed_run(
     if config.regime == "online":
         data = prepare_online(config, spec)
     else:
+        if config.regime == "offline_to_online":
+            check_environment(config, spec)
         data = prepare(
             config,
-            build_offline_dataset(config, dataset),
+            build_offline_dataset(config, dataset, spec=spec),
             spec=spec,
             normalizer=_saved_normalizer(checkpoint),
             reward_scale=manifest["reward_scale"],

@@ -16,7 +16,7 @@ from rl_training.envs.errors import closing, naming_the_env
 from rl_training.envs.factory import make_raw_env
 from rl_training.envs.goals import without_goals
 from rl_training.envs.rewards import RewardTransformConfig
-from rl_training.envs.spaces import ActionScaler, infer_env_spaces
+from rl_training.envs.spaces import ActionScaler, check_fits, infer_env_spaces
 from rl_training.runtime.assemble import load_policy, open_checkpoint
 from rl_training.runtime.experience.build import build_buffer
 from rl_training.runtime.trust import check_trusted, trust
@@ -54,15 +54,15 @@ def collect_dataset(
     check_trusted(env_id, saved.path)
     policy = load_policy(saved, config)
     spaces = infer_env_spaces(env_id, options)
-    if not spaces.fits(policy.spec):
-        raise EnvError(f"{env_id} ({spaces}) does not fit the policy ({policy.spec})")
+    check_fits(env_id, spaces, policy.spec)
     if noise and spaces.action_kind == "discrete":
         raise ConfigError("--noise is for continuous actions; --stochastic samples discrete ones")
     rng = np.random.default_rng(seed)
     low, high = np.array(spaces.action_low), np.array(spaces.action_high)
 
     def act(obs: NDArray[Any]) -> NDArray[Any]:
-        action = policy.predict(obs, deterministic=deterministic)
+        # the log has all of a goal observation, of which an older policy sees the beginning
+        action = policy.predict(obs[: policy.spec.obs_dim], deterministic=deterministic)
         if not noise:
             return action
         action = action + noise * (high - low) / 2 * rng.standard_normal(action.shape)

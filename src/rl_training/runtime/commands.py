@@ -31,9 +31,10 @@ from rl_training.runtime.run_directory import claim
 from rl_training.runtime.trust import trust
 
 log = logging.getLogger("rl_training")
-# options that steer the offline part only, so the online part does not inherit them
-OFFLINE_CONTROLS = (
+# options of the offline part only, which the online part does not inherit; its policy has its bounds
+OFFLINE_OPTIONS = (
     "regime", "max_updates", "max_epochs", "learning_rate_schedule", "warmup_steps", "early_stopping",
+    "action_low", "action_high",
 )  # fmt: skip
 
 
@@ -218,16 +219,22 @@ def open_online(
             f"{path} is {config.regime} training of {config.algo}; what can go on online is offline "
             f"training of {', '.join(able)}"
         )
-    kwargs = {
-        key: value for key, value in config.algo_kwargs.items() if key not in OFFLINE_CONTROLS
-    }
+    kwargs = {key: value for key, value in config.algo_kwargs.items() if key not in OFFLINE_OPTIONS}
     kwargs |= {
         "regime": "offline_to_online",
         "offline_pretrain_updates": checkpoint.manifest["progress"]["update_count"],
     }
     trust(env_id, config.env_id if trust_env else None)
+    if env_id is None and config.env_id is None:
+        raise ConfigError(f"{path} was trained without an environment; name one: --env ID")
+    env_kwargs = config.env_kwargs
+    if env_id not in (None, config.env_id):  # options of one environment mean nothing to another
+        env_kwargs = {key: value for key, value in env_kwargs.items() if key == "wrappers"}
     config = config.replace(
-        env_id=env_id or config.env_id, total_timesteps=total_timesteps, algo_kwargs=kwargs
+        env_id=env_id or config.env_id,
+        env_kwargs=env_kwargs,
+        total_timesteps=total_timesteps,
+        algo_kwargs=kwargs,
     )
     run = resumed_run(checkpoint, config, callbacks=callbacks, dataset=dataset)
     run.state.clear_stop()

@@ -75,7 +75,7 @@ class Policy(nn.Module):
         """
         try:
             if isinstance(obs, Mapping):
-                obs = flat_goals(obs)
+                obs = flat_goals(obs, achieved=self.spec.sees_achieved_goal)
             if isinstance(obs, Tensor):
                 obs = obs.detach().cpu()
             array = np.asarray(obs, dtype=np.float32)

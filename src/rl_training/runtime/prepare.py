@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-
-from rl_training.algorithms.registry import AlgorithmSpec, list_algorithm_specs
-from rl_training.config import ConfigError, DatasetError, EnvError, Problem
-from rl_training.data.checks.action_checks import looks_normalised
-from rl_training.data.dataset_config import DatasetChoice, DatasetConfig
+from rl_training.config import ConfigError, Problem
+from rl_training.data.dataset_config import DatasetChoice
 from rl_training.data.dataset_loaders import load_transition_dataset
 from rl_training.data.formats import get_format, list_formats
 from rl_training.data.offline_dataset import TransitionDataset
@@ -20,7 +15,15 @@ from rl_training.data.transitions.normalizer import ObservationNormalizer
 from rl_training.envs.errors import closing, naming_the_env
 from rl_training.envs.factory import make_env
 from rl_training.envs.goals import without_goals
-from rl_training.envs.spaces import infer_env_spaces
+from rl_training.envs.spaces import check_fits, infer_env_spaces
+from rl_training.runtime.agreement import (
+    check_action_kind,
+    check_bounds,
+    check_widths,
+    point_to_check,
+    read_as_choices,
+    spec_from_data,
+)
 from rl_training.runtime.config.train_config import TrainConfig
 from rl_training.runtime.seeding import stream_seed
 from rl_training.spec import ProblemSpec
@@ -55,17 +58,26 @@ class TrainingData:
 
 
 def build_offline_dataset(
-    config: TrainConfig, dataset: TransitionDataset | None = None
+    config: TrainConfig,
+    dataset: TransitionDataset | None = None,
+    *,
+    spec: ProblemSpec | None = None,
 ) -> TransitionDataset:
-    """Load the configured dataset, or take the caller's, and apply `top_fraction`."""
+    """Load the configured dataset, or take the caller's, and apply `top_fraction`.
+
+    A dataset that is rolled out now has goal observations as the policy of `spec` sees them.
+    """
+    achieved = spec is None or spec.sees_achieved_goal
     options = config.groups.dataset
     if dataset is None:
         if options.dataset_mix is not None:
-            parts = [_load(config, part) for part in options.dataset_mix]
+            parts = [_load(config, part, achieved) for part in options.dataset_mix]
             weights = [part.weight for part in options.dataset_mix]
             dataset = mix_transition_datasets(parts, weights)
         else:
-            dataset = _load(config, options)
+            dataset = _load(config, options, achieved)
+    else:
+        point_to_check(dataset, None)
     for note in dataset.notes:
         log.info("%s: %s", dataset.source, note)
     if options.top_fraction is not None:
@@ -75,7 +87,7 @@ def build_offline_dataset(
     return dataset
 
 
-def _load(config: TrainConfig, choice: DatasetChoice) -> TransitionDataset:
+def _load(config: TrainConfig, choice: DatasetChoice, achieved: bool) -> TransitionDataset:
     if choice.dataset_kind is None:
         path = ("algo_kwargs", "dataset_kind")
         names = ", ".join(entry.name for entry in list_formats())
@@ -89,9 +101,11 @@ def _load(config: TrainConfig, choice: DatasetChoice) -> TransitionDataset:
     if not in_memory and "dataset_in_memory" in dataset_format.keys:
         options["dataset_in_memory"] = False  # of a mixture, all parts
     if not dataset_format.needs_env:
-        return load_transition_dataset(dataset_format.name, **options)
+        dataset = load_transition_dataset(dataset_format.name, **options)
+        point_to_check(dataset, choice.location)
+        return dataset
     assert config.env_id is not None
-    env = without_goals(make_env(config.env_id, config.groups.env))
+    env = without_goals(make_env(config.env_id, config.groups.env), achieved=achieved)
     with closing(env, config.env_id), naming_the_env(config.env_id):
         return load_transition_dataset(dataset_format.name, env=env, **options)
 
@@ -112,11 +126,12 @@ def prepare(
     resumed = spec is not None
     if spec is None:
         spec = infer_env_spaces(config.env_id, config.groups.env) if config.env_id else None
-    check_action_kind(config.spec, spec, dataset, config.env_id)
+    dataset = read_as_choices(dataset, spec)
+    check_action_kind(config, spec, dataset)
     if spec is None:
         spec = spec_from_data(dataset, options)
-    _check_widths(dataset, spec, config.env_id)
-    _check_bounds(dataset, spec, options)
+    check_widths(dataset, spec, config.env_id)
+    check_bounds(dataset, spec, options)
 
     algorithm = config.spec.algorithm
     if algorithm.needs_next_actions(config.groups.algorithm):
@@ -147,128 +162,21 @@ def prepare(
 
 def prepare_online(config: TrainConfig, spec: ProblemSpec | None = None) -> TrainingData:
     """Read the problem from its environment, for a learner that collects all of its data."""
+    if spec is not None:
+        check_environment(config, spec)
+        return TrainingData(spec)
     assert config.env_id is not None
-    spaces = infer_env_spaces(config.env_id, config.groups.env)
-    if spec is not None and not spaces.fits(spec):
-        raise EnvError(f"{config.env_id} ({spaces}) does not fit the policy ({spec})")
-    check_action_kind(config.spec, spaces, None, config.env_id)
-    return TrainingData(spaces if spec is None else spec)
+    spec = infer_env_spaces(config.env_id, config.groups.env)
+    check_action_kind(config, spec, None)
+    return TrainingData(spec)
+
+
+def check_environment(config: TrainConfig, policy: ProblemSpec) -> None:
+    """Refuse an environment to collect in that does not fit a trained policy."""
+    assert config.env_id is not None
+    problem = infer_env_spaces(config.env_id, config.groups.env)
+    check_fits(config.env_id, problem, policy, bounds=True)
 
 
 def _choice(option: bool | None, default: bool) -> bool:
     return default if option is None else option
-
-
-def spec_from_data(dataset: TransitionDataset, options: DatasetConfig) -> ProblemSpec:
-    """Derive the problem from the log, for lack of an environment."""
-    if dataset.discrete:
-        log.info("no environment: %d actions, as many as the data has", dataset.num_actions)
-        return ProblemSpec(dataset.obs_dim, "discrete", int(dataset.num_actions or 0))
-    width = dataset.action_width
-    measured_low, measured_high = _action_range(dataset)
-    low = _bound(options.action_low, measured_low, "action_low", width)
-    high = _bound(options.action_high, measured_high, "action_high", width)
-    if np.any(low > high):
-        raise ConfigError([Problem(("algo_kwargs", "action_low"), "is above action_high")])
-    origin = "action_low / action_high" if options.action_low is not None else "the data's range"
-    log.info(
-        "no environment: action bounds from %s: low %s, high %s", origin, _short(low), _short(high)
-    )
-    return ProblemSpec(
-        dataset.obs_dim, "continuous", width, tuple(map(float, low)), tuple(map(float, high))
-    )
-
-
-def check_action_kind(
-    algorithm: AlgorithmSpec,
-    spec: ProblemSpec | None,
-    dataset: TransitionDataset | None,
-    env_id: str | None,
-) -> None:
-    """Refuse algorithm, environment and data that disagree on what an action is."""
-    kind, whose = "", ""
-    if dataset is not None:
-        kind, whose = dataset.action_kind, f"the actions of {dataset.source}"
-    if spec is not None:
-        kind, whose = spec.action_kind, f"the actions of {env_id}"
-    if kind not in algorithm.action_kinds:
-        others = [s.name for s in list_algorithm_specs() if kind in s.action_kinds]
-        hint = f"; algorithms for them: {', '.join(others)}" if others else ""
-        supported = " or ".join(algorithm.action_kinds)
-        raise EnvError(f"{algorithm.name} needs {supported} actions, but {whose} are {kind}{hint}")
-    if dataset is not None and kind != dataset.action_kind:
-        raise DatasetError(
-            f"the actions of {dataset.source} are {dataset.action_kind}, but those of {env_id} "
-            f"are {kind}"
-        )
-
-
-def _check_widths(dataset: TransitionDataset, spec: ProblemSpec, env_id: str | None) -> None:
-    other = env_id or "the policy"
-    for what, width, expected in (
-        ("observations", dataset.obs_dim, spec.obs_dim),
-        ("actions", dataset.action_width, spec.action_width),
-    ):
-        if width != expected:
-            raise DatasetError(
-                f"{dataset.source} has {what} of width {width}, but {other} has {expected}"
-            )
-
-
-def _check_bounds(dataset: TransitionDataset, spec: ProblemSpec, options: DatasetConfig) -> None:
-    if spec.action_kind == "discrete":
-        _check_choices(dataset, spec)
-        return
-    low, high = np.array(spec.action_low), np.array(spec.action_high)
-    if options.clip_actions:
-        return
-    slack = 1e-4 * (high - low) + 1e-6  # rounding of a log is not a wrong unit
-    measured_low, measured_high = _action_range(dataset)
-    if np.all(measured_low >= low - slack) and np.all(measured_high <= high + slack):
-        if looks_normalised(measured_low, measured_high, low, high):
-            log.warning(
-                "the actions of %s fill [-1, 1], but the bounds are %s .. %s: if the log is "
-                "normalised, rescale it with `rl-training data convert --scale-actions`",
-                dataset.source, _short(low), _short(high),
-            )  # fmt: skip
-        return
-    actions = dataset.actions.numpy()
-    outside = np.any((actions < low - slack) | (actions > high + slack), axis=1)
-    row = int(outside.argmax())
-    raise DatasetError(
-        f"{dataset.source}: actions of {int(outside.sum())} rows lie outside the bounds "
-        f"{_short(low)} .. {_short(high)}, first row {row}: {_short(actions[row])}; "
-        "set clip_actions: true to clip them, or rescale the log (rl-training data convert --scale-actions)"
-    )
-
-
-def _check_choices(dataset: TransitionDataset, spec: ProblemSpec) -> None:
-    largest = int(dataset.actions.max())
-    if largest >= spec.action_dim:
-        row = int((dataset.actions >= spec.action_dim).nonzero()[0])
-        raise DatasetError(
-            f"{dataset.source}: action {largest} is not one of {spec.action_dim} choices, which "
-            f"count from 0; first row {row}"
-        )
-
-
-def _action_range(dataset: TransitionDataset) -> tuple[Any, Any]:
-    actions = dataset.actions
-    return actions.amin(0).numpy().astype(float), actions.amax(0).numpy().astype(float)
-
-
-def _bound(option: Any, measured: Any, key: str, width: int) -> Any:
-    if option is None:
-        return measured
-    values = np.asarray(option, dtype=float)
-    if values.ndim == 0:
-        values = np.broadcast_to(values, (width,))
-    if values.shape != (width,):
-        message = f"has {len(values)} entries, but actions have {width}"
-        raise ConfigError([Problem(("algo_kwargs", key), message)])
-    return values
-
-
-def _short(values: Any) -> str:
-    shown = ", ".join(f"{value:.4g}" for value in values[:4])
-    return f"[{shown}, ...]" if len(values) > 4 else f"[{shown}]"

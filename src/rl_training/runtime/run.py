@@ -198,7 +198,7 @@ class Run:
     def _evaluator(self, guard: StepGuard) -> Evaluator | None:
         if self.config.env_id is None:
             log.info(
-                "no environment: the policy is not evaluated; `rl-training eval` needs an env_id"
+                "no environment: the policy is not evaluated; `rl-training eval RUN --env ID` does so"
             )
             return None
         if self.config.eval_episodes == 0:

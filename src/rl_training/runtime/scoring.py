@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rl_training.config import ConfigError, EnvError
 from rl_training.envs.errors import closed_afterwards
-from rl_training.envs.spaces import infer_env_spaces
+from rl_training.envs.spaces import check_fits, infer_env_spaces
 from rl_training.runtime.assemble import load_policy, open_checkpoint
 from rl_training.runtime.config.train_config import TrainConfig
 from rl_training.runtime.evaluation.evaluator import Evaluation, Evaluator
@@ -44,8 +44,7 @@ def evaluate_policy(
     # the options of one environment mean nothing to another
     options = config.groups.env if env_id == config.env_id else None
     spaces = infer_env_spaces(env_id, options)
-    if not spaces.fits(policy.spec):
-        raise EnvError(f"{env_id} ({spaces}) does not fit the policy ({policy.spec})")
+    check_fits(env_id, spaces, policy.spec)
     evaluator = Evaluator(policy, env_id, options, video_dir=video_dir)
     with closed_afterwards(evaluator.close):
         seeds = episode_seeds(config.seed if seed is None else seed, "scoring", num_episodes)

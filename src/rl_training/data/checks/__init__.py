@@ -1,8 +1,11 @@
 """Checks of datasets, behind `rl-training data check`.
 
 - `dataset_checks`      all checks of a dataset, of arrays or of a file
-- `column_checks`       observations, sequence, time limits, rewards, duplicates; `Finding`
+- `sequence_checks`     order of rows, ends of episodes, time limits
+- `column_checks`       observations, rewards, duplicates; `Finding`
 - `action_checks`       bounds, units and variety of actions
 - `environment_checks`  shapes against those of an environment
+- `episode_ends`        last rows of episodes: time limits, misplaced flags, lost next observations
+- `next_observations`   next observations that belong to another episode, or to none
 - `duplicates`          repeated rows and episodes
 """

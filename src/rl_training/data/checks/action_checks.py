@@ -14,6 +14,7 @@ Bound = float | Sequence[float] | npt.NDArray[np.floating]
 Bounds = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]
 
 _SATURATED_SHARE = 0.05
+_CHOICES = 256  # whole numbers below this may be choices; larger ones are quantities
 
 
 def as_bounds(low: Bound | None, high: Bound | None, width: int) -> Bounds | None:
@@ -42,13 +43,60 @@ def check_actions(data: Columns, bounds: Bounds | None) -> Iterator[Finding]:
             f"action column {column} is always {smallest[column]:g}", 0,
             "nothing can be learned about it: record a policy that varies it, or leave it out",
         )  # fmt: skip
-    if data.discrete:
+    if data.discrete or (bounds is None and look_discrete(data.actions)):
         return
     if bounds is None:
         yield from _without_bounds(data)
     else:
         yield from _against_bounds(data, *bounds)
     yield from _saturation(data, bounds or (smallest, largest), bounds_are_known=bounds is not None)
+
+
+def check_numbering(data: Columns) -> Iterator[Finding]:
+    """Find choices that do not count from 0, or are stored as floats; only without an environment."""
+    smallest, largest = int(data.actions.min()), int(data.actions.max())
+    if data.discrete and unclear_numbering(smallest, data.first_action):
+        yield Finding(
+            "warning", "action-numbering",
+            f"actions go from {smallest} to {largest}, and choices count from 0: either they are "
+            f"numbered from {smallest}, or no row takes the lower ones", None,
+            f"`{numbering_command('IN', smallest)}` renumbers them from 0; "
+            "--first-action 0 says that the numbers are right",
+        )  # fmt: skip
+    if not data.discrete and look_discrete(data.actions):
+        yield Finding(
+            "warning", "whole-number-actions",
+            f"actions are whole numbers from {smallest} to {largest}, stored as floats: they are "
+            "read as continuous", None,
+            f"if they are choices: `{numbering_command('IN', smallest, floats=True)}`; "
+            "if not, set action_low and action_high for training",
+        )  # fmt: skip
+
+
+def unclear_numbering(smallest: int, first_action: int | None) -> bool:
+    """True if no row takes action 0 and nobody has declared that it is a choice."""
+    return smallest > 0 and first_action is None
+
+
+def numbering_command(source: str, smallest: int, *, floats: bool = False) -> str:
+    """Command that makes actions discrete and count from 0."""
+    words = ["rl-training data convert", source, "OUT.npz"]
+    words += ["--discrete-actions"] * floats
+    words += [f"--first-action {smallest}"] * (smallest > 0)
+    return " ".join(words)
+
+
+def look_discrete(actions: npt.NDArray[np.floating]) -> bool:
+    """True if floats are probably choices: few whole numbers, most of them taken."""
+    if actions.max() >= _CHOICES or not are_whole_numbers(actions):
+        return False
+    taken = len(np.unique(actions))
+    return bool(taken > 1 and 2 * taken > actions.max() - actions.min() + 1)
+
+
+def are_whole_numbers(actions: npt.NDArray[np.floating]) -> bool:
+    """True if actions can be read as choices: one column of whole numbers, none below 0."""
+    return bool(actions.shape[1] == 1 and actions.min() >= 0 and (actions % 1 == 0).all())
 
 
 def _without_bounds(data: Columns) -> Iterator[Finding]:
@@ -114,7 +162,7 @@ def _saturation(data: Columns, bounds: Bounds, *, bounds_are_known: bool) -> Ite
     share = counts[column] / len(data.actions)
     if share > _SATURATED_SHARE:
         yield Finding(
-            "warning", "saturated-actions",
+            "info", "saturated-actions",
             f"{share:.0%} of the values of action column {column} lie exactly on "
             f"{'a bound' if bounds_are_known else 'its smallest or largest value'}",
             int(at_bound[:, column].argmax()),

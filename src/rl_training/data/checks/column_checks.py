@@ -10,14 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rl_training.data.checks.duplicates import hash_rows, repeated_episodes, repeated_rows
-from rl_training.data.packing.flags import row_breaks
 
 Column = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
 Level = Literal["error", "warning", "info"]
-
-_TIME_LIMIT_SHARE = 0.9  # a mislabelled limit shows in nearly all episodes, not in each
 
 
 @dataclass(frozen=True)
@@ -42,6 +39,7 @@ class Columns:
     terminations: Flags
     truncations: Flags
     discrete: bool
+    first_action: int | None  # as `TransitionDataset.first_action`
     starts: Rows | None
     lengths: Rows | None
     shown_rows: int  # how many rows a message lists
@@ -70,50 +68,6 @@ def check_observations(data: Columns) -> Iterator[Finding]:
         yield Finding(
             level, "constant-observation", f"observation {columns} {value}", 0,
             "leave the column out, or repair the sensor that should fill it",
-        )  # fmt: skip
-
-
-def check_sequence(data: Columns) -> Iterator[Finding]:
-    broken = row_breaks(data.next_obs[:-1], data.obs[1:]) & ~data.ends[:-1]
-    rows = np.flatnonzero(broken)
-    if data.starts is not None and len(rows):
-        yield Finding(
-            "error", "broken-sequence",
-            f"next observation is not the following observation at {data.at(rows)}", int(rows[0]),
-            "mark the end of the episode in 'truncations', or restore the missing rows",
-        )  # fmt: skip
-    if not data.ends.any() or data.starts is None:
-        yield Finding(
-            "warning", "no-episode-ends",
-            "no row is marked as terminated or truncated: episodes are unknown", None,
-            "add 'truncations' or 'episode_ids'; without them there are no returns, "
-            "n-step targets or next actions",
-        )  # fmt: skip
-
-
-def check_time_limits(data: Columns) -> Iterator[Finding]:
-    if data.starts is None or data.lengths is None:
-        return
-    last = data.starts + data.lengths - 1
-    complete = data.ends[last]
-    lengths, terminal = data.lengths[complete], data.terminations[last[complete]]
-    if len(lengths) < 2 or lengths.max() < 2:
-        return
-    limit = lengths.max()
-    at_limit = lengths == limit
-    suspicious = at_limit & terminal
-    count = suspicious.sum()
-    # An episode that is cut off before the limit, as the last of a log often is, tells nothing.
-    nearly_all = count >= max(2, _TIME_LIMIT_SHARE * (at_limit | terminal).sum())
-    # Some episodes may end early; then only many ends at one great length are suspicious.
-    many = limit >= 50 and count >= max(3, 0.1 * len(lengths), _TIME_LIMIT_SHARE * at_limit.sum())
-    if nearly_all or many:
-        yield Finding(
-            "warning", "time-limit",
-            f"{count:,} of {len(lengths):,} episodes end after exactly {limit:,} steps as "
-            "terminations: that looks like a time limit",
-            int(last[complete][suspicious][0]),
-            "mark these rows in 'truncations' instead, so that their value is bootstrapped",
         )  # fmt: skip
 
 

@@ -10,18 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from rl_training.config import DatasetError
-from rl_training.data.checks.action_checks import Bound, as_bounds, check_actions
+from rl_training.data.checks.action_checks import Bound, as_bounds, check_actions, check_numbering
 from rl_training.data.checks.column_checks import (
     Columns,
     Finding,
     check_duplicates,
     check_observations,
     check_rewards,
-    check_sequence,
-    check_time_limits,
     list_rows,
 )
 from rl_training.data.checks.environment_checks import check_problem, fits_actions
+from rl_training.data.checks.sequence_checks import check_sequence
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.packing.names import match_field_names
 from rl_training.data.packing.pack import pack
@@ -62,8 +61,8 @@ def check_dataset(
         *(check_problem(data, spec) if spec is not None else ()),
         *check_observations(data),
         *check_actions(data, as_bounds(action_low, action_high, data.actions.shape[1])),
+        *(check_numbering(data) if spec is None and action_low is None else ()),
         *check_sequence(data),
-        *check_time_limits(data),
         *check_rewards(data),
         *check_duplicates(data),
         *(Finding("info", "note", note, None, "") for note in dataset.notes),
@@ -124,6 +123,7 @@ def _columns(dataset: TransitionDataset, shown_rows: int) -> Columns:
         terminations=dataset.terminations.numpy() > 0,
         truncations=dataset.truncations.numpy() > 0,
         discrete=dataset.discrete,
+        first_action=dataset.first_action,
         starts=dataset.episode_starts if has_episodes else None,
         lengths=dataset.episode_lengths if has_episodes else None,
         shown_rows=shown_rows,

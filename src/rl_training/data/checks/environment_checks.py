@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from rl_training.data.checks.action_checks import are_whole_numbers, numbering_command
 from rl_training.data.checks.column_checks import Columns, Finding
 from rl_training.spec import ProblemSpec
 
@@ -22,7 +23,8 @@ def check_problem(data: Columns, spec: ProblemSpec) -> Iterator[Finding]:
             f"but those of the environment have {spec.obs_dim}", None,
             f"{_OTHER_LOG} bring the columns in line with its observations",
         )  # fmt: skip
-    if kind != spec.action_kind:
+    as_choices = spec.action_kind == "discrete" and are_whole_numbers(data.actions)
+    if kind != spec.action_kind and not as_choices:
         stored = "floats" if spec.action_kind == "continuous" else "whole numbers from 0"
         yield Finding(
             "error", "action-kind",
@@ -36,7 +38,13 @@ def check_problem(data: Columns, spec: ProblemSpec) -> Iterator[Finding]:
             f"but those of the environment have {spec.action_width}", None,
             f"{_OTHER_LOG} bring the columns in line with its actions",
         )  # fmt: skip
-    elif data.discrete:
+    elif as_choices:
+        if not data.discrete:
+            yield Finding(
+                "info", "whole-number-actions",
+                "actions are whole numbers stored as floats; in this environment they are choices",
+                None, "none needed: training reads them so, too",
+            )  # fmt: skip
         yield from _check_choices(data, spec.action_dim)
 
 
@@ -52,12 +60,14 @@ def kind_of(data: Columns) -> str:
 
 def _check_choices(data: Columns, count: int) -> Iterator[Finding]:
     rows = np.flatnonzero(data.actions[:, 0] >= count)
+    smallest = int(data.actions.min())
     if len(rows):
         yield Finding(
             "error", "action-choices",
             f"action {data.actions[rows[0], 0]:g} is not among the environment's {count} choices "
             f"(0 to {count - 1}) at {data.at(rows)}", int(rows[0]),
-            f"{_OTHER_LOG} number its choices from 0",
+            f"{_OTHER_LOG} number its choices from 0"
+            + (f": `{numbering_command('IN', smallest, floats=not data.discrete)}`" if smallest > 0 else ""),
         )  # fmt: skip
 
 

@@ -136,7 +136,10 @@ def problems_with_options(name: str, options: Mapping[str, Any]) -> list[Problem
     return [
         *(Problem((key,), f"dataset_kind {name!r} needs {key}") for key in lacking),
         *(
-            Problem((key,), f"is not used by dataset_kind {name!r}{kind_advice(key, options[key])}")
+            Problem(
+                (key,),
+                f"{key} is not used by dataset_kind {name!r}{kind_advice(key, options[key])}",
+            )
             for key in unused
         ),
     ]

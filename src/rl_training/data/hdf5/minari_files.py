@@ -17,7 +17,6 @@ from rl_training.data.hdf5.reader import Hdf5Reader
 from rl_training.data.packing.source import Array, FieldInfo
 from rl_training.files import parse_json, read_json
 
-FIELDS = ("observations", "actions", "rewards", "terminations", "truncations")
 _MAX_NUMBERS = 10**7  # in one observation or action
 _MAX_EPISODES = 10**7
 _MAX_METADATA = 16 << 20  # bytes
@@ -75,19 +74,24 @@ def _numbers_in(space: Any, depth: int = 0) -> int:
     return math.prod(sizes)
 
 
-def episode_lengths(reader: Hdf5Reader, numbers: list[int]) -> list[int]:
-    """Count the steps of every episode; fields that do not fit each other are an error."""
+def episode_lengths(
+    reader: Hdf5Reader, numbers: list[int], observations: tuple[str, ...]
+) -> list[int]:
+    """Count the steps of every episode; fields that do not fit each other are an error.
+
+    `observations` are the names of their arrays, which have one row more than the others.
+    """
     lengths = []
     for number in numbers:
         infos = {}
-        for name in FIELDS:
+        for name in (*observations, "actions", "rewards", "terminations", "truncations"):
             info = reader.arrays.get(f"episode_{number}/{name}")
             if info is None or not info.shape:
                 raise DatasetError(f"{reader.label}: episode {number} has no array {name!r}")
             infos[name] = info
         steps = infos["rewards"].shape[0]
         for name, info in infos.items():
-            expected = steps + (name == "observations")
+            expected = steps + (name in observations)
             first = reader.arrays[f"episode_{numbers[0]}/{name}"]
             if info.shape[0] != expected or (info.shape[1:], info.dtype) != (
                 first.shape[1:],

@@ -6,7 +6,7 @@ neither torch nor the rest of the package, so that it is there within a tenth of
 
 It refuses everything through which a file can point to other files: external storage, virtual datasets
 and links. It never reads values of variable length, whose heap may be damaged without end, except for
-the two remarks that our own files carry.
+the remarks that our own files carry.
 
 Answers are a line of JSON; after `{"bytes": n}` follow n bytes. Requests are lines of JSON:
 `[name, start, stop]`.
@@ -22,7 +22,7 @@ MEMORY = (
     4 << 30
 )  # address space; a chunk of a file has at most 4 GB unpacked, sensible ones a few MB
 MAX_ARRAYS = 200_000
-REMARKS = ("boundaries", "num_actions")
+REMARKS = ("boundaries", "num_actions", "first_action")
 
 
 class RefusedError(Exception):
@@ -130,7 +130,7 @@ def describe(name: str, array: Any) -> dict[str, Any]:
 
 
 def read_remarks(file: Any) -> dict[str, Any]:
-    """Read `boundaries` and `num_actions`, which our own files carry as attributes."""
+    """Read the single values that our own files carry as attributes."""
     remarks: dict[str, Any] = {}
     for key in REMARKS:
         if key not in file.attrs or file.attrs.get_id(key).shape != ():

@@ -136,6 +136,7 @@ def _describe(packed: PackedRows, stamp: list[list[Any]], checksum: str) -> dict
         "boundaries": packed.boundaries,
         "episodes": None if packed.ends is None else len(packed.ends),
         "num_actions": packed.num_actions,
+        "first_action": packed.first_action,
         "notes": packed.notes,
         "source": packed.source,
     }
@@ -178,6 +179,7 @@ def _map(path: Path, sidecar: dict[str, Any]) -> PackedRows:
         tuple(sidecar["notes"]),
         sidecar["source"],
         in_memory=False,
+        first_action=sidecar.get("first_action"),  # older copies have none
     )
 
 

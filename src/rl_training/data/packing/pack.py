@@ -37,6 +37,7 @@ class PackedRows:
     notes: tuple[str, ...]
     source: str
     in_memory: bool = True
+    first_action: int | None = None  # what the log's first choice was called, if that was declared
 
 
 def in_memory(rows: int, width: int) -> Tensor:
@@ -72,7 +73,13 @@ def pack(source: FieldSource, allocate: Allocate = in_memory) -> PackedRows:
         if num_actions > MAX_CHOICES:
             raise DatasetError(f"{source.label}: 'num_actions' is {num_actions}: too many choices")
     notes = (*plan.notes, note) if note else plan.notes
-    return PackedRows(rows, plan.layout, boundaries, ends, num_actions, notes, source.label)
+    first_action = source.remarks.get("first_action") if plan.layout.discrete else None
+    if isinstance(first_action, int) and first_action != 0:
+        notes = (*notes, f"actions are renumbered: 0 was {first_action} in the original log")
+    return PackedRows(
+        rows, plan.layout, boundaries, ends, num_actions, notes, source.label,
+        first_action=first_action if isinstance(first_action, int) else None,
+    )  # fmt: skip
 
 
 class _Packer:

@@ -35,7 +35,7 @@ class FieldSource(Protocol):
 
     @property
     def remarks(self) -> Mapping[str, str | int]:
-        """Single values that our own files hold beside their arrays: `boundaries`, `num_actions`."""
+        """Single values that our own files hold beside their arrays: `boundaries`, ..."""
 
     def read(self, field: str, start: int, stop: int) -> Array:
         """Rows start to stop of one field."""
@@ -79,7 +79,7 @@ def read_whole(source: FieldSource, field: str) -> Array:
 def is_remark(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
     """True for the single values that our own files hold beside their arrays."""
     single = shape == () and dtype.kind in "Uiu" and dtype.itemsize <= 320
-    return name in ("boundaries", "num_actions") and single
+    return name in ("boundaries", "num_actions", "first_action") and single
 
 
 def as_array(values: Any) -> Array:

@@ -22,18 +22,22 @@ from rl_training.data.transitions.batch_memory import BatchMemory
 from rl_training.data.transitions.saved_replay import from_ring_order
 from rl_training.spec import flat_goals
 
-# rewards (n,) of achieved goals and desired goals, both (n, goal_dim)
-RewardFunction = Callable[[NDArray[np.float32], NDArray[np.float32]], NDArray[Any]]
+# values (n,) of achieved goals and desired goals, both (n, goal_dim)
+GoalFunction = Callable[[NDArray[np.float32], NDArray[np.float32]], NDArray[Any]]
 Strategy = Literal["future", "final", "episode"]
 
 
 class HERReplayBuffer(ReplayBuffer):
     """A replay buffer that relabels a share `her_ratio` of every batch with another goal.
 
-    Observations are `observation` and `desired_goal` side by side, together `obs_dim` wide. The new
-    goal is the one achieved after a step of the same episode: this one or a later one (`future`),
-    the last one so far (`final`), or any (`episode`). Only steps that are still stored are chosen.
-    Terminations stay as they were.
+    Observations are `observation`, `desired_goal` and `achieved_goal` side by side, together
+    `obs_dim` wide; without `sees_achieved_goal` they lack the last. The new goal is the one achieved
+    after a step of the same episode: this one or a later one (`future`), the last one so far
+    (`final`), or any (`episode`). Only steps that are still stored are chosen. It takes the place of
+    the desired goal; achieved goals stay.
+
+    Terminations become those of the new goal with `compute_terminated`; one that the old goal does
+    not explain stays. Without it all of them stay. Truncations have other reasons than the goal.
 
     Every environment writes a row in every step, in order: row = step x num_envs + environment, and
     that is how the rows of an episode are found without looking for them.
@@ -46,24 +50,32 @@ class HERReplayBuffer(ReplayBuffer):
         action_width: int,
         *,
         goal_dim: int,
-        compute_reward: RewardFunction | None = None,
+        compute_reward: GoalFunction | None = None,
+        compute_terminated: GoalFunction | None = None,
         her_ratio: float = 0.8,
         goal_selection_strategy: Strategy = "future",
         discrete: bool = False,
         num_envs: int = 1,
+        sees_achieved_goal: bool = True,
     ) -> None:
-        if not 0 < goal_dim < obs_dim:
+        if not 0 < goal_dim * (1 + sees_achieved_goal) < obs_dim:
             raise ValueError(f"observations of {obs_dim} numbers cannot hold a goal of {goal_dim}")
         if goal_selection_strategy not in ("future", "final", "episode"):
             raise ValueError(f"unknown goal_selection_strategy {goal_selection_strategy!r}")
         if her_ratio > 0 and compute_reward is None:
             raise ValueError("new goals need compute_reward; her_ratio 0 relabels nothing")
         self.num_envs, self.steps = num_envs, capacity // num_envs
-        layout = RowLayout(obs_dim, action_width, discrete, goal_dim=goal_dim)
+        layout = RowLayout(
+            obs_dim,
+            action_width,
+            discrete,
+            goal_dim=goal_dim,
+            sees_achieved_goal=sees_achieved_goal,
+        )
         super().__init__(
             self.steps * num_envs, obs_dim, action_width, num_envs=num_envs, layout=layout
         )
-        self.compute_reward = compute_reward
+        self.compute_reward, self.compute_terminated = compute_reward, compute_terminated
         self.her_ratio = her_ratio
         self.goal_selection_strategy = goal_selection_strategy
         self._episodes = torch.empty(self.capacity, dtype=torch.int64)  # each row's, by number
@@ -87,9 +99,10 @@ class HERReplayBuffer(ReplayBuffer):
         """One transition of each environment; observations as goal environments give them."""
         if not isinstance(obs, Mapping) or not isinstance(next_obs, Mapping):
             raise TypeError("observations are mappings: observation, desired_goal, achieved_goal")
-        rows = self._pack(
-            flat_goals(obs), actions, rewards, flat_goals(next_obs), terminations, truncations
+        before, after = (
+            flat_goals(view, achieved=self.layout.sees_achieved_goal) for view in (obs, next_obs)
         )
+        rows = self._pack(before, actions, rewards, after, terminations, truncations)
         rows[:, self.layout.achieved] = next_obs["achieved_goal"]
         self.add_rows(rows, np.arange(len(rows)) if env_ids is None else env_ids)
 
@@ -159,9 +172,30 @@ class HERReplayBuffer(ReplayBuffer):
         goals = self._rows[:, layout.achieved].index_select(0, sources)
         achieved = rows[:, layout.achieved].index_select(0, which)
         rewards = np.asarray(self.compute_reward(achieved.numpy(), goals.numpy()), np.float32)
+        if self.compute_terminated is not None:
+            self._end_anew(rows, which, achieved, goals, self.compute_terminated)
         rows[which, layout.goal] = goals
         rows[which, layout.next_goal] = goals
         rows[which, layout.reward] = torch.from_numpy(rewards)
+
+    def _end_anew(
+        self,
+        rows: Tensor,
+        which: Tensor,
+        achieved: Tensor,
+        goals: Tensor,
+        terminated: GoalFunction,
+    ) -> None:
+        """Write the terminations of new goals, while the rows still have their old ones."""
+        layout = self.layout
+        ends = torch.from_numpy(np.array(terminated(achieved.numpy(), goals.numpy()), np.float32))
+        ended = rows[which, layout.termination].nonzero().flatten()
+        if len(ended):
+            old = rows[which[ended], layout.goal].numpy()
+            explained = np.asarray(terminated(achieved[ended].numpy(), old), np.bool_)
+            ends[ended[torch.from_numpy(~explained)]] = 1.0
+        rows[which, layout.termination] = ends
+        rows[which, layout.truncation] *= 1 - ends  # a row has at most one of the two
 
     # -- checkpoints --------------------------------------------------------------------------
 

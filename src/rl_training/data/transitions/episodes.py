@@ -26,10 +26,18 @@ class Episodes:
     last_is_open: bool  # the data stops before the last episode does
 
     @classmethod
-    def from_ends(cls, ends: Ends, rewards: Tensor, last_is_open: bool) -> Episodes:
+    def from_ends(
+        cls, ends: Ends, rewards: Tensor, terminations: Tensor, truncations: Tensor
+    ) -> Episodes:
         starts = np.concatenate([np.zeros(1, np.int64), ends[:-1] + 1])
+        lengths = ends - starts + 1
         returns = np.add.reduceat(rewards.numpy().astype(np.float64), starts)
-        return cls(starts, ends - starts + 1, returns, last_is_open)
+        ended = bool(terminations[-1] or truncations[-1])
+        # Where nothing says how the last episode ended: it is whole if it is as long as every
+        # truncated one before it. Neither episode ids nor breaks between rows mark the last row.
+        limits = lengths[:-1][truncations[torch.from_numpy(ends[:-1])].numpy() > 0]
+        whole = len(limits) > 0 and bool((limits == lengths[-1]).all())
+        return cls(starts, lengths, returns, last_is_open=not ended and not whole)
 
     @classmethod
     def single_rows(cls, count: int) -> Episodes:

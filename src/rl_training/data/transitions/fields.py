@@ -135,6 +135,11 @@ class DatasetFields:
         return self._view.packed.num_actions
 
     @property
+    def first_action(self) -> int | None:
+        """Number of the first choice in the original log; None when nobody has declared it."""
+        return self._view.packed.first_action
+
+    @property
     def boundaries(self) -> Boundaries:
         """Origin of the episode ends: given, derived from breaks between rows, or unknown."""
         return self._view.packed.boundaries
@@ -174,10 +179,7 @@ class DatasetFields:
                 f"{self.source}: episode boundaries are unknown. "
                 "Supply 'truncations' or 'episode_ids', with the rows in order."
             )
-        ended = bool(self.terminations[-1] or self.truncations[-1])
-        # Where ends were derived from breaks between rows, the end of the data is one too.
-        is_open = not ended and self.boundaries == "given"
-        return Episodes.from_ends(ends, self.rewards, is_open)
+        return Episodes.from_ends(ends, self.rewards, self.terminations, self.truncations)
 
     @property
     def episode_starts(self) -> npt.NDArray[np.int64]:

@@ -108,7 +108,8 @@ def _goal_problems(config: TrainConfig, replay: ReplayConfig) -> list[Problem]:
         message = "her: true draws uniformly, as an error belongs to a goal that is not drawn again"
         problems.append(Problem(("prioritized",), message))
     if config.regime != "online":
-        problems.append(Problem(("her",), "logged data has no achieved goals; train online"))
+        message = "logged transitions keep their goals; train online, or leave it out"
+        problems.append(Problem(("her",), message))
     return problems
 
 

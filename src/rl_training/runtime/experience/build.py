@@ -11,7 +11,7 @@ from rl_training.algorithms.base import Algorithm
 from rl_training.config import ConfigError, EnvError
 from rl_training.data.memory import check_replay_fits
 from rl_training.data.packing.layout import RowLayout
-from rl_training.data.replay.hindsight import HERReplayBuffer, RewardFunction
+from rl_training.data.replay.hindsight import HERReplayBuffer
 from rl_training.data.replay.prioritized import PrioritizedReplayBuffer
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.replay_config import ReplayConfig
@@ -46,7 +46,7 @@ def build_experience(
         data.spec,
         num_envs=config.num_envs,
         gamma=getattr(config.groups.algorithm, "gamma", 1.0),  # without one nothing bootstraps
-        compute_reward=goal_reward(config, data.spec),
+        reward=goal_reward(config, data.spec),
     )
     envs = make_vector_env(
         config.env_id,
@@ -56,7 +56,7 @@ def build_experience(
         autoreset_mode=AutoresetMode.SAME_STEP,
         episode_seed=stream_seed(config.seed, "environment"),
         copy=False,
-        goals=replay.her,
+        goals=replay.her or data.spec.sees_achieved_goal,
         step_timeout=replay.env_step_timeout,
     )
     collector = collector_for(envs, data.spec, buffer, config.env_id)
@@ -89,7 +89,7 @@ def build_buffer(
     *,
     num_envs: int,
     gamma: float,
-    compute_reward: RewardFunction | None = None,
+    reward: GoalReward | None = None,
 ) -> ReplayBuffer:
     """Build a uniform, prioritised or hindsight replay; the last is read-only without a reward."""
     if options.her:
@@ -98,8 +98,10 @@ def build_buffer(
             spec.obs_dim,
             spec.action_width,
             goal_dim=spec.goal_dim,
-            compute_reward=compute_reward,
-            her_ratio=options.her_ratio if compute_reward is not None else 0.0,
+            sees_achieved_goal=spec.sees_achieved_goal,
+            compute_reward=reward,
+            compute_terminated=reward.terminated if reward and reward.knows_terminations else None,
+            her_ratio=options.her_ratio if reward is not None else 0.0,
             goal_selection_strategy=options.goal_selection_strategy,
             discrete=spec.action_kind == "discrete",
             num_envs=num_envs,
@@ -124,13 +126,11 @@ def goal_reward(config: TrainConfig, spec: ProblemSpec) -> GoalReward | None:
     """Return the goal reward that hindsight needs; None for a run without `her`."""
     assert config.env_id is not None
     hindsight, keys = config.groups.replay.her, ", ".join(GOAL_KEYS)
-    if spec.goal_dim and not hindsight:
-        how = (
-            "set her: true to learn from them (with her_ratio: 0 no goal is replaced)"
-            if config.regime == "online"
-            else f"{config.regime} training cannot collect them; train online with her: true"
+    if spec.goal_dim and not hindsight and config.regime == "online":
+        raise EnvError(
+            f"{config.env_id} has goal observations ({keys}): set her: true to learn from them "
+            "(with her_ratio: 0 no goal is replaced)"
         )
-        raise EnvError(f"{config.env_id} has goal observations ({keys}): {how}")
     if not hindsight:
         return None
     if not spec.goal_dim:

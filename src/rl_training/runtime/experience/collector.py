@@ -79,7 +79,7 @@ class Collector:
         self.mode = AutoresetMode(envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
         self._naming = naming_the_env(env_id)
         self._scaler = ActionScaler(spec)
-        self._width = spec.obs_dim  # achieved goals come after what the policy sees
+        self._width = spec.obs_dim  # a policy that does not see achieved goals has them after this
         self._everyone = np.arange(self.num_envs)
         self._rows = buffer.new_rows(self.num_envs)
         self._resetting = np.zeros(self.num_envs, np.bool_)  # NEXT_STEP: this step is no transition
@@ -130,7 +130,7 @@ class Collector:
         rows[:, layout.obs] = obs
         rows[:, layout.actions] = actions if actions.ndim == 2 else actions[:, None]
         rows[:, layout.next_obs] = last[:, : self._width]
-        rows[:, layout.achieved] = last[:, self._width :]
+        rows[:, layout.achieved_apart] = last[:, self._width :]
         rows[:, layout.reward] = rewards
         rows[:, layout.termination] = terminated
         rows[:, layout.truncation] = truncated > terminated
@@ -200,7 +200,7 @@ class Collector:
             ),  # first: an environment answers nonsense with nonsense
             ("observation", slice(layout.next_obs.start, layout.next_obs.stop)),
             ("reward", slice(layout.reward, layout.reward + 1)),
-            ("achieved goal", layout.achieved),
+            ("achieved goal", layout.achieved_apart),
         ):
             bad = ~np.isfinite(rows[:, columns]).all(1)
             if bad.any():

@@ -32,6 +32,8 @@ class OfflineToOnline(Online):
         self.pretrain_updates = finetuning.offline_pretrain_updates
         self.pretrained = 0  # updates
         self._ratio = finetuning.ratio()
+        if finetuning.initial_actions == "policy":
+            self._random_steps = 0
         config = self.algorithm.config
         if self.algorithm.needs_returns(config):
             sampler.track_returns(self.collector.num_envs, config.gamma)

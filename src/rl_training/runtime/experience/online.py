@@ -48,6 +48,7 @@ class Online:
         self.env_steps = 0
         self.updates_due = 0
         self._updates_from = options.learning_starts  # environment steps
+        self._random_steps = options.learning_starts  # with uniformly random actions
         self._generator = torch.Generator()
         self._generator.manual_seed(data_seed)
         self._rng = np.random.default_rng(exploration_seed)
@@ -97,8 +98,8 @@ class Online:
         return min(1.0, self.env_steps / self.total_steps)
 
     def _act(self, obs: Observations) -> NDArray[Any]:
-        """Act uniformly until `learning_starts`, counted in single steps; then the policy explores."""
-        random = min(max(self.options.learning_starts - self.env_steps, 0), len(obs))
+        """Act uniformly at first, counted in single steps; then the policy explores."""
+        random = min(max(self._random_steps - self.env_steps, 0), len(obs))
         if random == 0:
             return self.algorithm.explore(obs, self._rng, self._progress())
         uniform = self._uniform(random)

@@ -42,7 +42,7 @@ class SingleCollector(Collector):
         layout = buffer.layout
         self._row = row = self._rows[0]
         self._row_obs, self._row_actions = row[layout.obs], row[layout.actions]
-        self._row_next, self._row_achieved = row[layout.next_obs], row[layout.achieved]
+        self._row_next, self._row_achieved = row[layout.next_obs], row[layout.achieved_apart]
         self._row_rest = row[layout.reward : layout.truncation + 1]
 
     def step(self, act: Act) -> int:

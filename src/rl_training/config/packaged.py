@@ -1,0 +1,27 @@
+"""Packaged configurations: their names and texts, without importing what they configure."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Any
+
+
+def _root() -> Any:
+    return files("rl_training") / "assets" / "configs"
+
+
+def packaged_configs() -> list[str]:
+    """List names such as `td3_bc/pendulum`, which work from any directory."""
+    if not _root().is_dir():
+        return []
+    folders = [folder for folder in _root().iterdir() if folder.is_dir()]
+    return sorted(
+        f"{folder.name}/{file.name.removesuffix('.yaml')}"
+        for folder in folders
+        for file in folder.iterdir()
+        if file.name.endswith(".yaml")
+    )
+
+
+def packaged_config_text(name: str) -> str:
+    return (_root() / f"{name}.yaml").read_text(encoding="utf-8")
