@@ -82,6 +82,7 @@ class Algorithm(Acting, Generic[ConfigT]):
     normalizes_rewards: ClassVar[bool] = False
     schedules: ClassVar[dict[str, str]] = {}  # learning-rate decay by network
     continuous_options: ClassVar[frozenset[str]] = frozenset()  # not read with discrete actions
+    discrete_options: ClassVar[frozenset[str]] = frozenset()  # not read with continuous actions
     replay: ClassVar[type[ReplayConfig]] = ReplayConfig  # its own defaults: replay_options(...)
     # likewise: offline_to_online_options(...)
     offline_to_online: ClassVar[type[OfflineToOnlineConfig]] = OfflineToOnlineConfig
@@ -126,16 +127,14 @@ class Algorithm(Acting, Generic[ConfigT]):
         self._tracked = self._pair_targets()
 
     def _refuse_unread_options(self) -> None:
-        """Refuse options that are set, but that the discrete form does not read."""
-        fields = type(self.config).model_fields
+        """Refuse options that are set, but not read for this kind of actions."""
+        fields, kind = type(self.config).model_fields, self.spec.action_kind
+        of_others = self.continuous_options if kind == "discrete" else self.discrete_options
         unread = [
-            name
-            for name in sorted(self.continuous_options)
-            if self.spec.action_kind == "discrete"
-            and getattr(self.config, name) != fields[name].default
+            name for name in sorted(of_others) if getattr(self.config, name) != fields[name].default
         ]
         if unread:
-            message = f"has no part in {self.name} for discrete actions"
+            message = f"has no part in {self.name} for {kind} actions"
             raise ConfigError([Problem(("algo_kwargs", name), message) for name in unread])
 
     @classmethod

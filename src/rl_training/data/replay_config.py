@@ -17,7 +17,9 @@ class ReplayConfig(Options):
         1_000_000, "transitions kept; the oldest make room for new ones", ge=1, le=1_000_000_000
     )
     learning_starts: int = option(
-        10_000, "environment steps with uniformly random actions before the first update", ge=0
+        10_000,
+        "environment steps before the first update; random ones, unless `initial_actions` is policy",
+        ge=0,
     )
     train_frequency: int = option(1, "environment steps between rounds of updates", ge=1)
     gradient_updates_per_step: int = option(1, "updates in each of these rounds", ge=1)

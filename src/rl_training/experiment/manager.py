@@ -29,7 +29,7 @@ class ExperimentManager:
         self,
         seeds: Sequence[int],
         *,
-        callbacks: Callable[[TrainConfig], Iterable[Callback]] = lambda _: (),
+        callbacks: Callable[[TrainConfig], Iterable[Callback]] | None = None,
         jobs: int = 1,
         plugins: Sequence[str] = (),
         report: Report = lambda *_: None,
@@ -50,6 +50,10 @@ class ExperimentManager:
             raise ConfigError(f"jobs must be at least 1, got {jobs}")
         configs = [self.config.replace(seed=seed) for seed in seeds]
         if jobs > 1 and len(seeds) > 1:
+            if callbacks is not None:
+                raise ConfigError(
+                    f"callbacks cannot be sent to the processes of {jobs} jobs: train with jobs=1"
+                )
             return train_in_processes(
                 configs, jobs=jobs, plugins=plugins, report=report, auto_resume=auto_resume
             )
@@ -60,7 +64,7 @@ class ExperimentManager:
                 results.append(
                     train(
                         config,
-                        callbacks=callbacks(config),
+                        callbacks=() if callbacks is None else callbacks(config),
                         progress_bar=progress_bar,
                         auto_resume=auto_resume,
                     )
