@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rl_training.config import ConfigError, RunError
-from rl_training.runtime import EarlyStoppingCallback, EarlyStoppingConfig, TrainerState, train
+from rl_training.runtime import (
+    EarlyStoppingCallback,
+    EarlyStoppingConfig,
+    TrainConfig,
+    TrainerState,
+    resume,
+    train,
+)
+from rl_training.runtime.evaluation.evaluator import Evaluation, Evaluator
 
 
 def evaluations_until_stop(values: list[float], **options: Any) -> int | None:
@@ -80,6 +90,47 @@ def test_a_run_stops_at_once_and_says_why(pendulum_config: Any) -> None:
     assert result.stop_reason is not None
     assert "has not improved for 2 evaluations" in result.stop_reason
     assert result.checkpoint_path.name == "step_15"
+
+
+@pytest.mark.parametrize("algo", ["sac", "rlpd"])
+def test_an_online_run_stops_between_two_environment_steps(
+    algo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scores 1, 5, 4, 5: the second and third after the best end the run, at the fourth score."""
+    scores = iter([1.0, 5.0, 4.0, 5.0])
+
+    def scripted(self: Evaluator, seeds: Any, **_: Any) -> Evaluation:
+        return Evaluation(np.array([next(scores)]), np.array([1]))
+
+    monkeypatch.setattr(Evaluator, "run", scripted)
+    options: dict[str, Any] = {
+        "hidden_sizes": [8, 8],
+        "batch_size": 8,
+        "learning_starts": 10,
+        "eval_interval": 15,
+        "early_stopping": {"patience": 2},
+    }
+    if algo == "rlpd":
+        options |= {"dataset_kind": "random", "dataset_size": 100}
+        options |= {"num_critics": 2, "gradient_updates_per_step": 2}
+    config = TrainConfig(
+        algo=algo,
+        env_id="Pendulum-v1",
+        total_timesteps=1_000,
+        eval_episodes=1,
+        checkpoint_interval=1_000,
+        output_dir=str(tmp_path),
+        algo_kwargs=options,
+    )
+    result = train(config)
+    assert result.stop_reason is not None
+    assert "has not improved for 2 evaluations" in result.stop_reason
+    assert result.metrics["rollout/buffer_size"] == 60
+    assert result.metrics["eval/return_mean"] == 5.0
+    assert result.checkpoint_path.name == "step_60"
+    assert (result.run_dir / "checkpoints" / "best").resolve().name == "step_30"
+    with pytest.raises(ConfigError, match=r"stopped at step 60 .*early stopping"):
+        resume(result.run_dir)
 
 
 def test_losses_are_watched_once_they_are_logged(pendulum_config: Any) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import copy
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
+from torch.distributions import Independent, Normal, TanhTransform, TransformedDistribution
 
-from rl_training.models import MLP, EnsembleMLP, Init
+from rl_training.models import MLP, EnsembleMLP, Init, MLPSACModel
 from rl_training.models.distributions import drawn_log_prob, squashed_gaussian_log_prob
 from rl_training.models.mlp import LARGE
 from rl_training.models.numpy_forward import numpy_mlp
@@ -191,3 +193,47 @@ def test_a_draw_has_the_density_and_slopes_of_any_action() -> None:
             for density in (drawn, given)
         )
         torch.testing.assert_close(ours, expected)
+
+
+def test_densities_of_given_actions_are_those_of_the_squashed_gaussian() -> None:
+    """`MLPSACModel.action_logprobs` against torch.distributions, in double precision."""
+    model = MLPSACModel(3, 2, (8, 8))
+    obs, actions = torch.randn(64, 3), 1.98 * torch.rand(64, 2) - 0.99
+    found = model.action_logprobs(obs, actions)
+    mean, log_std = model.actor(obs)
+    expected = squashed(mean, log_std).log_prob(actions.double())
+    assert found.shape == (64,)
+    torch.testing.assert_close(found, expected.float(), atol=1e-3, rtol=1e-4)
+    drawn, log_probs = model.actor.draw(obs, torch.randn(64, 2))
+    inside = (drawn.abs() < 0.999).all(-1)
+    again = model.action_logprobs(obs, drawn)
+    torch.testing.assert_close(again[inside], log_probs[inside], atol=1e-3, rtol=1e-3)
+
+
+def test_actions_at_the_bounds_count_as_just_inside() -> None:
+    """1e-5 inside, where the density and its slope are finite; beyond the bounds alike."""
+    model = MLPSACModel(3, 2, (8, 8))
+    obs = torch.randn(4, 3)
+    at_bounds = torch.tensor([[1.0, -1.0], [-1.0, 0.5], [1.0, 1.0], [1.2, -3.0]])
+    found = model.action_logprobs(obs, at_bounds)
+    mean, log_std = model.actor(obs)
+    inside = at_bounds.clamp(-1 + 1e-5, 1 - 1e-5).double()
+    torch.testing.assert_close(
+        found, squashed(mean, log_std).log_prob(inside).float(), atol=1e-2, rtol=1e-3
+    )
+    slopes = torch.autograd.grad(found.sum(), list(model.actor.parameters()))
+    assert all(slope.isfinite().all() for slope in slopes)
+    assert any(slope.abs().max() > 0 for slope in slopes)
+
+
+def squashed(mean: Tensor, log_std: Tensor) -> Any:
+    normal = Normal(mean.double(), log_std.double().exp())
+    return Independent(TransformedDistribution(normal, TanhTransform()), 1)
+
+
+def test_the_density_of_given_actions_integrates_to_one() -> None:
+    model = MLPSACModel(3, 1, (8, 8))
+    width = 1e-4
+    actions = torch.arange(-1 + width / 2, 1, width).unsqueeze(1)
+    log_probs = model.action_logprobs(torch.randn(1, 3).expand(len(actions), 3), actions)
+    assert log_probs.exp().sum().item() * width == pytest.approx(1, abs=1e-3)

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -420,6 +421,27 @@ def test_discrete_target_is_that_of_double_dqn() -> None:
     expected = (batch.rewards + 0.99 * (1 - batch.terminations) * values).mean()
     terms = critic_loss(algorithm, batch, {}, algorithm.config)
     assert terms["target_q_mean"].item() == pytest.approx(expected.item(), abs=1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0])
+def test_discrete_choices_are_explored_with_chance_epsilon(epsilon: float) -> None:
+    """A uniform draw is the best choice, too, in one of four cases."""
+    algorithm = make(CHOICES, epsilon=epsilon)
+    obs = np.random.default_rng(0).standard_normal((3_000, CHOICES.obs_dim), np.float32)
+    best = algorithm.best_actions(obs)
+    together = algorithm.explore(obs, np.random.default_rng(1), 0.5)
+    rng = np.random.default_rng(2)
+    alone = np.concatenate([algorithm.explore(row[None], rng, 0.5) for row in obs])
+    for actions in (together, alone):
+        assert set(actions.tolist()) <= set(range(CHOICES.action_dim))
+        differs = epsilon * (1 - 1 / CHOICES.action_dim)
+        assert (actions != best).mean() == pytest.approx(differs, abs=0.03)
+    assert CQLConfig().epsilon > 0
+
+
+def test_epsilon_is_refused_where_the_policy_is_drawn_from() -> None:
+    with pytest.raises(ConfigError, match="epsilon: has no part in cql for continuous actions"):
+        make(epsilon=0.3)
 
 
 def test_options_without_a_part_in_the_discrete_form_are_refused() -> None:

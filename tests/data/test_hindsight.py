@@ -226,6 +226,44 @@ def test_goals_come_from_held_rows_of_the_same_episode(
         assert found == expected
 
 
+@pytest.mark.parametrize("strategy", ["future", "final", "episode"])
+def test_every_relabelled_transition_is_drawn_as_often_as_enumerated(strategy: Any) -> None:
+    """All transitions with all goals that they may get, their rewards and their chances."""
+    ratio, draws = 0.75, 60_000
+    buffer = HERReplayBuffer(
+        16, 6, 1, goal_dim=2, compute_reward=reward, her_ratio=ratio,
+        goal_selection_strategy=strategy, num_envs=2,
+    )  # fmt: skip
+    log: list[tuple[int, int, int]] = []
+    story(buffer, 11, log)  # of which the last eight steps are held
+    held = log[-len(buffer) :]
+    chances: dict[tuple[float, ...], float] = {}
+    for env, episode, time in held:
+        state, after = (env, 100 * episode + time), (env, 100 * episode + time + 1)
+        times = [t for e, k, t in held if (e, k) == (env, episode)]
+        goals = {"future": [t for t in times if t >= time], "final": times[-1:], "episode": times}
+        outcomes = [((9, 9), -1.0, 1 - ratio)]
+        for t in goals[strategy]:
+            goal = (env, 100 * episode + t + 1)
+            outcomes.append((goal, 0.0 if t == time else -1.0, ratio / len(goals[strategy])))
+        for goal, earned, chance in outcomes:
+            row = (*state, *goal, *state, *after, *goal, *after, earned, 0)
+            chances[row] = chances.get(row, 0.0) + chance / len(held)
+    assert sum(chances.values()) == pytest.approx(1)
+    batch = buffer.sample(draws, generator=torch.Generator().manual_seed(3))
+    scalars = torch.stack([batch.rewards, batch.terminations], 1)
+    rows, counts = torch.cat([batch.obs, batch.next_obs, scalars], 1).unique(
+        dim=0, return_counts=True
+    )
+    found = {
+        tuple(row): count / draws for row, count in zip(rows.tolist(), counts.tolist(), strict=True)
+    }
+    assert found.keys() == chances.keys()
+    for row, chance in chances.items():
+        deviation = (chance * (1 - chance) / draws) ** 0.5
+        assert abs(found[row] - chance) < 5 * deviation, row
+
+
 def test_an_episode_that_is_given_up_is_not_mixed_with_the_next() -> None:
     buffer = HERReplayBuffer(9, 5, 1, goal_dim=2, compute_reward=reward, her_ratio=1.0)
     for t in range(4):

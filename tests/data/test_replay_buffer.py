@@ -86,6 +86,47 @@ def test_n_step_windows_stay_in_their_environment() -> None:
     assert found[303] == 303
 
 
+@pytest.mark.parametrize("n_step", [2, 4])
+@pytest.mark.parametrize(
+    ("num_envs", "capacity"),
+    [(envs, capacity) for envs in (1, 2, 3, 5) for capacity in range(envs, 3 * envs + 2)],
+)
+def test_n_step_windows_are_those_of_a_ring_written_out(
+    num_envs: int, capacity: int, n_step: int
+) -> None:
+    """Rings from one step on, of all environments or of those that stepped."""
+    rng = np.random.default_rng(capacity)
+    buffer = ReplayBuffer(capacity, 1, 1, num_envs=num_envs, n_step=n_step, gamma=0.5)
+    newest: dict[int, int] = {}  # row of each environment's running episode
+    follows: dict[int, int] = {}  # by row, numbered as written; a row's reward is its number
+    total = 0
+    for _ in range(40):
+        envs = np.sort(rng.permutation(num_envs)[: rng.integers(1, num_envs + 1)])
+        numbers, ends = np.arange(total, total + len(envs)), rng.random(len(envs)) < 0.2
+        total += len(envs)
+        blank = np.zeros((len(envs), 1))
+        columns = (numbers[:, None], blank, numbers, numbers[:, None] + 0.5)
+        buffer.add_batch(*columns, ends, np.zeros(len(envs)), envs)
+        for env, number, is_over in zip(envs.tolist(), numbers.tolist(), ends, strict=True):
+            if env in newest:
+                follows[newest.pop(env)] = number
+            if not is_over:
+                newest[env] = number
+        batch = buffer.gather(torch.arange(len(buffer)))
+        assert batch.discounts is not None
+        found = torch.stack([batch.rewards, batch.next_obs[:, 0], batch.discounts], 1)
+        by_number = dict(zip(batch.obs.flatten().tolist(), found.tolist(), strict=True))
+        assert sorted(by_number) == list(range(total - len(buffer), total))
+        for number, window in by_number.items():
+            last, reward, discount = int(number), number, 0.5
+            for _ in range(n_step - 1):
+                if last not in follows:
+                    break
+                last = follows[last]
+                reward, discount = reward + discount * last, discount / 2
+            assert window == [reward, last + 0.5, discount]
+
+
 def test_the_oldest_rows_make_room() -> None:
     buffer = ReplayBuffer(10, 1, 1, num_envs=4)
     for time in range(6):

@@ -11,12 +11,14 @@ from torch import Tensor, nn
 
 from rl_training.models.actors import Actor
 from rl_training.models.numpy_forward import NumpyFunction
+from rl_training.spec import ProblemSpec
 
 
 class Acting(nn.Module):
     """Actions of a network called `actor`, in [-1, 1] or numbered from 0."""
 
     actor: Any
+    spec: ProblemSpec
     device: torch.device
     generator: torch.Generator
 
@@ -50,6 +52,25 @@ class Acting(nn.Module):
         if self.device.type == "cpu" and hasattr(self.actor, "mode_numpy"):
             return self.actor.mode_numpy(obs)
         return self.act(torch.from_numpy(obs).to(self.device)).cpu().numpy()
+
+    def epsilon_greedy(
+        self, obs: NDArray[np.float32], rng: np.random.Generator, epsilon: float
+    ) -> NDArray[Any]:
+        """Best actions, or with chance `epsilon` in each state a choice drawn uniformly."""
+        choices = self.spec.action_dim
+        if len(obs) == 1:  # without arrays, at half the cost
+            chance = rng.random() < epsilon
+            return rng.integers(choices, size=1) if chance else self.best_actions(obs)
+        at_random = rng.random(len(obs)) < epsilon
+        count = np.count_nonzero(at_random)
+        if count == 0:
+            return self.best_actions(obs)
+        drawn = rng.integers(choices, size=count)
+        if count == len(obs):
+            return drawn
+        actions = self.best_actions(obs)
+        actions[at_random] = drawn
+        return actions
 
     def after_collecting(self, before: int, after: int) -> None:
         """Hook for what counts environment steps: their number before and after collecting."""

@@ -30,7 +30,7 @@ from rl_training.algorithms.losses import (
 from rl_training.algorithms.state import TrainingState
 from rl_training.config import ConfigError, Problem
 from rl_training.data.offline_to_online_config import OfflineToOnlineConfig
-from rl_training.data.replay_config import ReplayConfig
+from rl_training.data.replay_config import ReplayConfig, name_options
 from rl_training.data.transitions.batch import Batch
 from rl_training.engine import (
     EagerEngine,
@@ -85,6 +85,7 @@ class Algorithm(Acting, Generic[ConfigT]):
     # ("values") or the policy leaves the data ("policy")
     remedies: ClassVar[dict[str, str]] = {}
     continuous_options: ClassVar[frozenset[str]] = frozenset()  # not read with discrete actions
+    discrete_options: ClassVar[frozenset[str]] = frozenset()  # not read with continuous actions
     replay: ClassVar[type[ReplayConfig]] = ReplayConfig  # its own defaults: replay_options(...)
     # likewise: offline_to_online_options(...)
     offline_to_online: ClassVar[type[OfflineToOnlineConfig]] = OfflineToOnlineConfig
@@ -98,6 +99,8 @@ class Algorithm(Acting, Generic[ConfigT]):
         for base in getattr(cls, "__orig_bases__", ()):
             if get_origin(base) is Algorithm:
                 cls.config_class = get_args(base)[0]
+        for group in ("replay", "offline_to_online"):
+            name_options(cls, group)
         if not cls.losses:
             raise TypeError(f"{cls.__name__} has no losses: losses = {{'actor': actor_loss, ...}}")
         if not hasattr(cls, "config_class"):
@@ -129,16 +132,14 @@ class Algorithm(Acting, Generic[ConfigT]):
         self._tracked = self._pair_targets()
 
     def _refuse_unread_options(self) -> None:
-        """Refuse options that are set, but that the discrete form does not read."""
-        fields = type(self.config).model_fields
+        """Refuse options that are set, but not read for this kind of actions."""
+        fields, kind = type(self.config).model_fields, self.spec.action_kind
+        of_others = self.continuous_options if kind == "discrete" else self.discrete_options
         unread = [
-            name
-            for name in sorted(self.continuous_options)
-            if self.spec.action_kind == "discrete"
-            and getattr(self.config, name) != fields[name].default
+            name for name in sorted(of_others) if getattr(self.config, name) != fields[name].default
         ]
         if unread:
-            message = f"has no part in {self.name} for discrete actions"
+            message = f"has no part in {self.name} for {kind} actions"
             raise ConfigError([Problem(("algo_kwargs", name), message) for name in unread])
 
     @classmethod

@@ -9,6 +9,7 @@ actor        min_π  E[α log π(a|s) - min_i Q_i(s,a)],   a ~ π(·|s)
 temperature  min_α  -E[log α (log π(a|s) + H)]
 Cal-QL       with `cal_ql`, z_ij of the policy's actions takes max(Q_i(s,a_j), return from s on)
 discrete     gap = log Σ_a' exp Q(s,a') - Q(s,a),   y = r + γ (1-d) Q̄(s', argmax_a' Q(s',a'))
+             collecting with chance ε uniformly, else argmax_a Q(s,a)
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
+from rl_training.algorithms.argument_checks import require_same_shape
 from rl_training.algorithms.base import Algorithm, AlgorithmConfig, Noise, Terms, target_of
 from rl_training.algorithms.registry import register
 from rl_training.algorithms.soft import SoftConfig, new_temperature, policy_step, temperature_loss
@@ -64,6 +68,9 @@ class CQLConfig(SoftConfig):
     max_target_backup: bool = option(
         False, "whether targets take the best of `num_cql_samples` next actions"
     )
+    epsilon: float = option(
+        0.05, "chance ε of a random choice when collecting; for discrete actions", ge=0, le=1
+    )
 
 
 def cql_multiplier_loss(
@@ -84,6 +91,7 @@ def cql_critic_loss(
     target_gap: float = 0.0,
 ) -> Terms:
     """q_values and gaps (critics, batch), target_q (batch,)."""
+    require_same_shape(q_values=q_values, gaps=gaps)
     terms = critic_terms(q_values, target_q)
     td_loss = terms["critic_loss"]
     penalties = multiplier * cql_alpha * (gaps.mean(-1) - target_gap)  # (critics,)
@@ -203,8 +211,9 @@ class CQLAlgorithm(Algorithm[CQLConfig]):
     continuous_options = (
         frozenset(CQLConfig.model_fields)
         - frozenset(AlgorithmConfig.model_fields)
-        - {"critic_learning_rate", "gamma", "tau", "cql_alpha"}
+        - {"critic_learning_rate", "gamma", "tau", "cql_alpha", "epsilon"}
     )
+    discrete_options = frozenset({"epsilon"})
 
     @classmethod
     def needs_returns(cls, config: Any) -> bool:
@@ -251,6 +260,13 @@ class CQLAlgorithm(Algorithm[CQLConfig]):
             terms |= policy_step(self, batch, noise)
         self.track_targets(self.config.tau)
         return terms
+
+    def explore(
+        self, obs: NDArray[np.float32], rng: np.random.Generator, progress: float
+    ) -> NDArray[Any]:
+        if self.spec.action_kind == "discrete":
+            return self.epsilon_greedy(obs, rng, self.config.epsilon)
+        return super().explore(obs, rng, progress)
 
 
 CQL = CQLAlgorithm

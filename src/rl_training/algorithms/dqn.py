@@ -17,6 +17,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
+from rl_training.algorithms.argument_checks import require_rows
 from rl_training.algorithms.base import Algorithm, AlgorithmConfig, Noise, Terms, target_of
 from rl_training.algorithms.registry import register
 from rl_training.algorithms.targets import batch_target
@@ -52,6 +53,7 @@ class DQNConfig(AlgorithmConfig):
 
 def dqn_critic_loss(*, q_values: Tensor, target_q: Tensor, weights: Tensor | None = None) -> Terms:
     """All (batch,)."""
+    require_rows(q_values=q_values, target_q=target_q, weights=weights)
     errors = F.smooth_l1_loss(q_values, target_q, reduction="none")
     if weights is not None:
         errors = weights * errors
@@ -113,19 +115,7 @@ class DQNAlgorithm(Algorithm[DQNConfig]):
         config = self.config
         fallen = min(1.0, progress / config.exploration_fraction)
         epsilon = config.epsilon_start + fallen * (config.epsilon_end - config.epsilon_start)
-        if len(obs) == 1:  # without arrays, at half the cost
-            chance = rng.random() < epsilon
-            return rng.integers(self.spec.action_dim, size=1) if chance else self.best_actions(obs)
-        at_random = rng.random(len(obs)) < epsilon
-        count = np.count_nonzero(at_random)
-        if count == 0:
-            return self.best_actions(obs)
-        drawn = rng.integers(self.spec.action_dim, size=count)
-        if count == len(obs):
-            return drawn
-        actions = self.best_actions(obs)
-        actions[at_random] = drawn
-        return actions
+        return self.epsilon_greedy(obs, rng, epsilon)
 
 
 DQN = DQNAlgorithm

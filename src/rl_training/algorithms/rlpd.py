@@ -24,6 +24,7 @@ from rl_training.algorithms.registry import register
 from rl_training.algorithms.soft import joint_update_step, new_temperature, temperature_loss
 from rl_training.algorithms.targets import batch_target, critic_terms, temperature_terms
 from rl_training.config import option
+from rl_training.data.offline_to_online_config import offline_to_online_options
 from rl_training.data.replay_config import replay_options
 from rl_training.data.transitions.batch import Batch
 from rl_training.models import EnsembleMLP, Init, SquashedGaussianActor
@@ -88,6 +89,7 @@ class RLPDAlgorithm(Algorithm[RLPDConfig]):
     losses = {"critic": critic_loss, "actor": actor_loss, "temperature": temperature_loss}
     joint_updates = True
     replay = replay_options(learning_starts=5_000, gradient_updates_per_step=20)
+    offline_to_online = offline_to_online_options(initial_actions="random")
 
     def build(self, spec: ProblemSpec, config: RLPDConfig) -> None:
         sizes, init = config.hidden_sizes, Init(xavier=True)

@@ -4,7 +4,7 @@
 - `options`  `Options`, the base of every group of options, and `option`, one of its fields
 - `yaml`     reading and writing YAML
 - `packaged` names and texts of packaged configurations
-- `text`     text from files on its way to a terminal
+- `text`     text on its way to a terminal
 """
 
 from rl_training.config.errors import (
@@ -29,7 +29,7 @@ from rl_training.config.options import (
     type_name,
 )
 from rl_training.config.packaged import packaged_config_text, packaged_configs
-from rl_training.config.text import visible
+from rl_training.config.text import lasting, visible, without_colours
 from rl_training.config.yaml import dump_yaml, dump_yaml_value, parse_yaml
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "RunError",
     "dump_yaml",
     "dump_yaml_value",
+    "lasting",
     "meaning_of_none",
     "option",
     "packaged_config_text",
@@ -56,4 +57,5 @@ __all__ = [
     "type_name",
     "unknown_key",
     "visible",
+    "without_colours",
 ]

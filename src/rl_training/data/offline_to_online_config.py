@@ -32,6 +32,9 @@ class OfflineToOnlineConfig(Options):
         "share of logged rows in every batch once collecting: a number, {kind, start, final, horizon}, "
         "or pooled (also null) to draw from logged and collected rows as from one buffer",
     )
+    initial_actions: Literal["policy", "random"] = option(
+        "policy", "who takes the first `learning_starts` environment steps: the policy, or chance"
+    )
     rollback_on_drop: float | None = option(
         None,
         "return to the last good policy and stop when a score falls below the offline one by more "

@@ -162,10 +162,10 @@ class ReplayBuffer:
         """Begin an episode with the next row of this environment."""
         self._latest[env_id] = -1
 
-    def ended(self, numbers: range) -> Tensor:
-        """True for rows, by number, that ended their episode."""
+    def ends(self, numbers: range) -> tuple[Tensor, Tensor]:
+        """Return which rows, by number, terminated their episode, and which truncated it."""
         rows = self._rows[torch.arange(numbers.start, numbers.stop) % self.capacity]
-        return (rows[:, self.layout.termination] + rows[:, self.layout.truncation]) > 0
+        return rows[:, self.layout.termination] > 0, rows[:, self.layout.truncation] > 0
 
     def in_episode(self, env_id: int) -> bool:
         """True if this environment's next row follows on from its last."""

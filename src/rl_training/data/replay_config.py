@@ -9,6 +9,8 @@ from pydantic.fields import FieldInfo
 
 from rl_training.config import Options, OptionsT, option
 
+_UNNAMED = "<other defaults>"
+
 
 class ReplayConfig(Options):
     """Shared by every algorithm that collects; `replay_options` gives one its own defaults."""
@@ -17,7 +19,9 @@ class ReplayConfig(Options):
         1_000_000, "transitions kept; the oldest make room for new ones", ge=1, le=1_000_000_000
     )
     learning_starts: int = option(
-        10_000, "environment steps with uniformly random actions before the first update", ge=0
+        10_000,
+        "environment steps before the first update; random ones, unless `initial_actions` is policy",
+        ge=0,
     )
     train_frequency: int = option(1, "environment steps between rounds of updates", ge=1)
     gradient_updates_per_step: int = option(1, "updates in each of these rounds", ge=1)
@@ -60,4 +64,14 @@ def with_defaults(group: type[OptionsT], defaults: dict[str, Any]) -> type[Optio
     for name, default in defaults.items():
         field = group.model_fields[name]
         fields[name] = (field.annotation, FieldInfo.merge_field_infos(field, default=default))
-    return create_model(group.__name__, __base__=group, **fields)
+    made = create_model(group.__name__, __base__=group, **fields)
+    made.__qualname__ = _UNNAMED
+    return made
+
+
+def name_options(owner: type, attribute: str) -> None:
+    """Name options made by `with_defaults` after the class attribute that holds them, so pickle finds them."""
+    group = vars(owner).get(attribute)
+    if group is not None and group.__qualname__ == _UNNAMED:
+        group.__module__ = owner.__module__
+        group.__qualname__ = f"{owner.__qualname__}.{attribute}"

@@ -56,7 +56,12 @@ class ControlsConfig(Options):
     early_stopping: EarlyStoppingConfig | None = option(
         None, "when to stop before the budget", unset="never"
     )
-    max_updates: int | None = option(None, "budget in gradient updates", ge=1, unset="no bound")
+    max_updates: int | None = option(
+        None,
+        "budget in gradient updates; a round of RLPD or REDQ is not cut",
+        ge=1,
+        unset="no bound",
+    )
     max_epochs: int | None = option(
         None, "budget in passes over the dataset", ge=1, unset="no bound"
     )

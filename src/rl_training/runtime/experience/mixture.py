@@ -14,6 +14,7 @@ from rl_training.data.transitions.batch import Batch
 from rl_training.data.transitions.batch_memory import BatchMemory
 from rl_training.data.transitions.normalizer import ObservationNormalizer
 from rl_training.data.transitions.returns import ReturnTracker
+from rl_training.runtime.loop.saved_values import whole
 
 
 class LoggedAndCollected:
@@ -40,7 +41,10 @@ class LoggedAndCollected:
 
     def track_returns(self, num_envs: int, gamma: float) -> None:
         """Keep returns to go of the collected rows, too, for losses that need them."""
-        self._returns = ReturnTracker(self.buffer.capacity, num_envs, gamma, self._rewards_at)
+        worst = float(self.dataset.rewards.min())
+        self._returns = ReturnTracker(
+            self.buffer.capacity, num_envs, gamma, self._rewards_at, worst
+        )
 
     def sample(
         self,
@@ -107,7 +111,7 @@ class LoggedAndCollected:
         """Note the newest rows of the buffer, whose episodes may have ended."""
         if self._returns is not None:
             newest = self.buffer.numbers[-env_steps:]
-            self._returns.add(newest, self.buffer.ended(newest))
+            self._returns.add(newest, *self.buffer.ends(newest))
 
     def report(self) -> dict[str, float]:
         """Return the mean composition of an update's rows since the last report."""
@@ -125,12 +129,12 @@ class LoggedAndCollected:
 
     def load_state_dict(self, counts: dict[str, int]) -> None:
         """Take back the counts, and the returns from the rows of the buffer, which is loaded."""
-        self._logged_rows, self._updates = counts["logged_rows"], counts["batches"]
+        self._logged_rows, self._updates = whole(counts["logged_rows"]), whole(counts["batches"])
         if self._returns is not None and len(self.buffer):
             numbers = self.buffer.numbers
             saved = self.buffer.columns_of(numbers)
-            ended = self.buffer.ended(numbers)
-            self._returns.rebuild(numbers, saved["env_ids"], saved["first"], ended)
+            ends = self.buffer.ends(numbers)
+            self._returns.rebuild(numbers, saved["env_ids"], saved["first"], *ends)
 
     def forget_cut_episodes(self, num_envs: int) -> None:
         """Drop what is tracked of episodes that had to be begun anew after a resume."""

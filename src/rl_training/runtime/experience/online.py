@@ -19,6 +19,7 @@ from rl_training.data.transitions.batch import Batch
 from rl_training.data.transitions.batch_memory import BatchMemory
 from rl_training.runtime.experience.collector import Collector, Observations
 from rl_training.runtime.experience.protocols import Collected, Sampler
+from rl_training.runtime.loop.saved_values import whole
 
 log = logging.getLogger("rl_training")
 
@@ -48,6 +49,7 @@ class Online:
         self.env_steps = 0
         self.updates_due = 0
         self._updates_from = options.learning_starts  # environment steps
+        self._random_steps = options.learning_starts  # with uniformly random actions
         self._generator = torch.Generator()
         self._generator.manual_seed(data_seed)
         self._rng = np.random.default_rng(exploration_seed)
@@ -97,8 +99,8 @@ class Online:
         return min(1.0, self.env_steps / self.total_steps)
 
     def _act(self, obs: Observations) -> NDArray[Any]:
-        """Act uniformly until `learning_starts`, counted in single steps; then the policy explores."""
-        random = min(max(self.options.learning_starts - self.env_steps, 0), len(obs))
+        """Act uniformly at first, counted in single steps; then the policy explores."""
+        random = min(max(self._random_steps - self.env_steps, 0), len(obs))
         if random == 0:
             return self.algorithm.explore(obs, self._rng, self._progress())
         uniform = self._uniform(random)
@@ -163,8 +165,12 @@ class Online:
             if key.startswith("replay.")
         }
         values = state.values
-        self.env_steps, self.updates_due = values["env_steps"], values["updates_due"]
-        self._updates_from, self.total_steps = values["updates_from"], values["total_steps"]
+        self.env_steps, self.updates_due = whole(values["env_steps"]), whole(values["updates_due"])
+        most = self.collector.num_envs * self.options.gradient_updates_per_step
+        if not 0 <= self.updates_due <= most:
+            raise ValueError(f"{self.updates_due} updates are due after a step, not 0 to {most}")
+        self._updates_from = whole(values["updates_from"])
+        self.total_steps = whole(values["total_steps"])
         if "rows" in replay:
             self.buffer.load_state_dict(replay)
         elif int(replay.get("total", 1)):
