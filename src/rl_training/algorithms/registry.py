@@ -25,7 +25,8 @@ Regime = Literal["offline", "online", "offline_to_online"]
 ActionKind = Literal["continuous", "discrete"]
 ENTRY_POINT_GROUP = "rl_training.algorithms"
 _NOT_ALGORITHMS = {
-    "acting", "base", "configs", "delayed", "losses", "registry", "soft", "state", "targets",
+    "acting", "argument_checks", "base", "configs", "delayed", "losses", "registry", "soft", "state",
+    "targets",
 }  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from rl_training import api
-from rl_training.config import visible
+from rl_training.config import lasting, visible
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _reserved: list[TextIO] = []  # stdout, while nothing but a JSON document may reach it
@@ -30,7 +30,9 @@ def say(text: str = "") -> None:
 
 def note(text: str) -> None:
     """Write a line that is not part of the result to stderr."""
-    sys.stderr.write(f"{visible(text)}\n")
+    stream = lasting(sys.stderr)
+    stream.write(f"{visible(text)}\n")
+    stream.flush()
 
 
 def say_json(value: Any) -> None:

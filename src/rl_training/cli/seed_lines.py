@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rl_training.cli.console import note
-from rl_training.config import visible
+from rl_training.config import lasting, visible
 
 LINE_SECONDS = 10.0
 
@@ -55,7 +55,7 @@ class SeedLines:
 
     def _start_live(self) -> None:
         if self._live is None:
-            console = Console(file=sys.stderr)
+            console = Console(file=lasting(sys.stderr))
             self._live = Live(console=console, get_renderable=self._table, transient=True)
             self._live.start()
 
@@ -64,7 +64,6 @@ class SeedLines:
             self._live.console.print(Text(visible(line)))  # above the live lines
             return
         note(line)
-        sys.stderr.flush()
 
     def _table(self) -> Table:
         table = Table.grid(padding=(0, 2))

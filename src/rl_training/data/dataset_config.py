@@ -138,7 +138,9 @@ class DatasetConfig(DatasetChoice):
     def _value_problems(self) -> list[Problem]:
         problems = []
         if self.reward_scale == 0:
-            problems.append(Problem(("reward_scale",), "must not be 0"))
+            problems.append(
+                Problem(("reward_scale",), "must not be 0: every reward would be the same")
+            )
         low, high = self.reward_clip_min, self.reward_clip_max
         if low is not None and high is not None and low >= high:
             problems.append(

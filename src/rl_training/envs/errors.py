@@ -17,6 +17,14 @@ class WorkerError(Exception):
     """Error of an environment in another process, as text: it may not survive pickling."""
 
 
+class StepAbandoned(BaseException):
+    """Raised inside an environment that takes too long; not an `Exception`, which it might catch."""
+
+    def __init__(self, timeout: float | None) -> None:
+        super().__init__(timeout)
+        self.timeout = timeout  # seconds; None after a signal
+
+
 class naming_the_env:  # noqa: N801 - read as a phrase after `with`
     """Context in which any error of an environment becomes one line that names it.
 
@@ -37,13 +45,21 @@ class naming_the_env:  # noqa: N801 - read as a phrase after `with`
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # `sys.exit` in an environment must not end the training process without a word
-        if isinstance(error, (Exception, SystemExit)) and not isinstance(error, RLTrainingError):
-            raise RunError(f"{self.env_id} failed: {_reason(error)}") from error
+        # `sys.exit`, a cancelled coroutine or a panic of native code is no `Exception`, and must not end
+        # the training process without a word
+        if error is not None and not isinstance(error, _PASSED_ON):
+            raise RunError(f"{self.env_id} failed: {reason_of(error)}") from error
 
 
-def _reason(error: BaseException) -> str:
-    first_line = str(error).strip().split("\n")[0]
+_PASSED_ON = (RLTrainingError, StepAbandoned, KeyboardInterrupt)
+
+
+def reason_of(error: BaseException) -> str:
+    """Kind and first line of an error, whatever its own text does."""
+    try:
+        first_line = str(error).strip().split("\n")[0]
+    except Exception:
+        first_line = "an error without a text"
     return first_line if isinstance(error, WorkerError) else f"{type(error).__name__}: {first_line}"
 
 

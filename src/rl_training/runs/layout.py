@@ -23,6 +23,7 @@ TENSORBOARD = "tensorboard"
 CHECKPOINTS = "checkpoints"
 MANIFEST = "manifest.json"  # of a checkpoint
 RESULT = "result.json"
+MAX_METRICS_BYTES = 2**30  # of one file of metrics
 _DISK_ERRORS = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES, errno.EIO)
 
 

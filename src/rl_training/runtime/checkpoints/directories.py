@@ -50,11 +50,14 @@ def put_in_place(aside: Path, directory: Path) -> None:
     A crash between the two renames leaves the former under a name that `mend` knows.
     """
     former = directory.with_name(f".{directory.name}.{os.getpid()}.old")
-    if directory.exists():
+    if os.path.lexists(directory):  # also a link that leads nowhere
         directory.rename(former)
     aside.rename(directory)
     sync_directory(directory.parent)
-    shutil.rmtree(former, ignore_errors=True)
+    if former.is_dir() and not former.is_symlink():
+        shutil.rmtree(former, ignore_errors=True)
+    else:
+        former.unlink(missing_ok=True)
 
 
 def mend(checkpoints: Path) -> None:

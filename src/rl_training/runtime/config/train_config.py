@@ -79,7 +79,7 @@ class TrainConfig(Options):
     output_dir: str = option("runs", "where run directories are created", min_length=1)
     device: str = option("auto", "cpu, cuda, cuda:0, ...; auto takes a GPU if there is one")
     num_envs: int = option(1, "environments that collect side by side", ge=1)
-    eval_episodes: int = option(5, "episodes per evaluation; 0 = no evaluation", ge=0)
+    eval_episodes: int = option(5, "episodes per evaluation; 0 = no evaluation", ge=0, le=1_000_000)
     log_interval: int = option(1_000, "steps between rows of metrics", ge=1)
     checkpoint_interval: int = option(10_000, "steps between checkpoints", ge=1)
     tags: tuple[str, ...] = option((), "words kept with the run")

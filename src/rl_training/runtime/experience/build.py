@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from rl_training.algorithms.base import Algorithm
-from rl_training.config import ConfigError, EnvError
+from rl_training.config import ConfigError, EnvError, Problem
 from rl_training.data.replay.hindsight import HERReplayBuffer
 from rl_training.data.replay.prioritized import PrioritizedReplayBuffer
 from rl_training.data.replay_buffer import ReplayBuffer
@@ -82,6 +83,7 @@ def build_buffer(
     reward: GoalReward | None = None,
 ) -> ReplayBuffer:
     """Build a uniform, prioritised or hindsight replay; the last is read-only without a reward."""
+    _check_fits(options.buffer_capacity, spec)
     if options.her:
         return HERReplayBuffer(
             options.buffer_capacity,
@@ -110,6 +112,24 @@ def build_buffer(
     return PrioritizedReplayBuffer(
         **shape, exponent=options.priority_exponent, correction=options.priority_correction
     )
+
+
+def _check_fits(capacity: int, spec: ProblemSpec) -> None:
+    """Refuse a replay larger than the memory, which the system itself notices only when it is full."""
+    if not hasattr(os, "sysconf"):
+        return
+    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    needed = capacity * 4 * (2 * spec.obs_dim + spec.action_width + 3)
+    if 0 < physical < needed:
+        raise ConfigError(
+            [
+                Problem(
+                    ("algo_kwargs", "buffer_capacity"),
+                    f"{capacity:,} transitions take {needed / 1e9:,.0f} GB, this machine has "
+                    f"{physical / 1e9:,.0f} GB of memory",
+                )
+            ]
+        )
 
 
 def goal_reward(config: TrainConfig, spec: ProblemSpec) -> GoalReward | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from rl_training.config import visible
+from rl_training.config import lasting, visible
 from rl_training.runtime.loop.callback import Callback
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class ProgressCallback(Callback):
 
     def __init__(self, total: int, stream: TextIO | None = None) -> None:
         self.total = total
-        self.stream = stream or sys.stderr
+        self.stream = lasting(stream or sys.stderr)
         self.live = self.stream.isatty()
         self._bar: Progress | None = None
         self._shown = self._started = 0.0
