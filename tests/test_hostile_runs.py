@@ -109,7 +109,7 @@ def test_options_for_larger_networks_than_the_saved_ones_take_no_memory(run: Pat
 def test_a_replay_larger_than_the_memory_names_the_option(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sysconf", lambda name: 2**12)  # 16 MB
     options = {**VALUES["algo_kwargs"], "buffer_capacity": 10**6}
-    with pytest.raises(ConfigError, match=r"buffer_capacity: 1,000,000 transitions take 0 GB"):
+    with pytest.raises(ConfigError, match=r"buffer_capacity: 1,000,000 rows"):
         train(TrainConfig(**{**VALUES, "algo_kwargs": options}))
 
 

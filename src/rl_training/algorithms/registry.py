@@ -139,6 +139,9 @@ def get_algorithm_spec(name: str) -> AlgorithmSpec:
     discover()
     if name not in _SPECS:
         names = ", ".join(sorted(_SPECS))
-        hint = suggest(name, _SPECS) or f" (known: {names}; --plugin FILE adds your own)"
+        hint = (
+            suggest(name, _SPECS)
+            or f" (known: {names}; --plugin FILE, or load_plugin(FILE), adds your own)"
+        )
         raise ConfigError([Problem(("algo",), f"unknown algorithm {name!r}{hint}")])
     return _SPECS[name]

@@ -22,7 +22,7 @@ from rl_training.config.errors import (
 )
 from rl_training.config.options import Options, OptionsT, option, problems_of, type_name
 from rl_training.config.packaged import packaged_config_text, packaged_configs
-from rl_training.config.text import lasting, visible
+from rl_training.config.text import lasting, visible, without_colours
 from rl_training.config.yaml import dump_yaml, parse_yaml
 
 __all__ = [
@@ -48,4 +48,5 @@ __all__ = [
     "type_name",
     "unknown_key",
     "visible",
+    "without_colours",
 ]

@@ -14,6 +14,14 @@ _CONTROLS = re.compile(
 )
 
 
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def without_colours(text: str) -> str:
+    """Remove the colour codes that gymnasium puts around its warnings."""
+    return _COLOURS.sub("", text)
+
+
 def visible(text: str) -> str:
     r"""Write control characters as escapes that can be seen, such as `\x1b`."""
     return _CONTROLS.sub(_escape, text)

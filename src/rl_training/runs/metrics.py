@@ -149,27 +149,46 @@ class JsonlSink(Sink):
 
 
 class CsvSink(Sink):
-    """Writes `progress.csv`; a metric that appears later adds a column to the whole file."""
+    """Writes `progress.csv`, a line per step; a metric that appears later adds a column to the whole file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._columns: list[str] = []
+        self._line: dict[str, Any] = {}  # the last one
+        self._start = 0  # where it begins in the file
 
     def write(self, row: Row) -> None:
+        same_step = self._line.get("step") == row["step"]
+        self._line = {**self._line, **row} if same_step else dict(row)
         added = [key for key in row if key not in self._columns]
         if added:
             earlier = self._read()
             self._columns += added
-            write_bytes(self.path, self._lines(earlier, header=True))
+            content = self._lines(earlier[:-1] if same_step else earlier, header=True)
+            self._start = len(content)
+            write_bytes(self.path, content + self._lines([self._line]))
+            return
         with open_own(self.path) as file:
-            file.write(self._lines([row]))
+            end = file.seek(0, os.SEEK_END)
+            if same_step:
+                file.truncate(self._start)
+            else:
+                self._start = end
+            file.write(self._lines([self._line]))
 
     def cut_back(self, rows: Sequence[Row], step: int) -> None:
         """Write the file anew, all rows at once."""
         self._columns = list(dict.fromkeys(key for row in rows for key in row))
         self.path.unlink(missing_ok=True)
-        if rows:
-            write_bytes(self.path, self._lines(rows, header=True))
+        by_step: dict[int, dict[str, Any]] = {}
+        for row in rows:
+            by_step[row["step"]] = {**by_step.get(row["step"], {}), **row}
+        lines = list(by_step.values())
+        self._line = lines[-1] if lines else {}
+        if lines:
+            content = self._lines(lines[:-1], header=True)
+            self._start = len(content)
+            write_bytes(self.path, content + self._lines([self._line]))
 
     def _lines(self, rows: Sequence[Row], *, header: bool = False) -> bytes:
         text = io.StringIO(newline="")

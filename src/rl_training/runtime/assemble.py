@@ -24,7 +24,7 @@ from rl_training.runtime.checkpoints.manifest import damaged, state_of
 from rl_training.runtime.config.train_config import TrainConfig, without_removed_options
 from rl_training.runtime.experience.build import build_experience
 from rl_training.runtime.loop.budget import note_last_round
-from rl_training.runtime.loop.callback import Callback
+from rl_training.runtime.loop.callback import Callback, check_callbacks
 from rl_training.runtime.loop.divergence import diverged_networks
 from rl_training.runtime.loop.state import TrainerState
 from rl_training.runtime.policy import Policy
@@ -50,8 +50,16 @@ def pick_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.ones(1, device=device).sum().item()  # also fails for `meta`, which holds no numbers
     except (RuntimeError, AssertionError, NotImplementedError):
-        raise ConfigError([Problem(("device",), f"{name!r} is not usable here")]) from None
+        raise ConfigError([Problem(("device",), _unusable(name))]) from None
     return device
+
+
+def _unusable(device: str) -> str:
+    if device.split(":")[0] != "cuda":
+        return f"{device!r} is not usable here; write cpu, cuda, cuda:0 or auto"
+    count = torch.cuda.device_count()
+    there = f"it sees {count} (cuda:0 to cuda:{count - 1})" if count else "it sees none"
+    return f"{device!r} needs a GPU that PyTorch can use, and {there}; write device=cpu or auto"
 
 
 def build_algorithm(config: TrainConfig, spec: ProblemSpec) -> Algorithm[Any]:
@@ -144,13 +152,15 @@ def new_run(
 ) -> Run:
     """Check everything that a run needs and build the run; nothing is written yet."""
     trust(config.env_id)
+    callbacks = check_callbacks(callbacks)
     check_output_dir(config.output_dir)
     config = config.with_absolute_paths()
     _refuse_dataset(config, dataset)
     starts = config.groups.replay.learning_starts
     if config.regime != "offline" and starts >= config.total_timesteps:
         log.warning(
-            "learning_starts is %d and total_timesteps %d: nothing is learned from what is collected",
+            "learning_starts is %d and total_timesteps %d: nothing is learned from what is collected; "
+            "lower the first or raise the second",
             starts, config.total_timesteps,
         )  # fmt: skip
     note_last_round(config)
@@ -175,6 +185,7 @@ def resumed_run(
     """Build a run in exactly the state of a checkpoint."""
     check_trusted(config.env_id, checkpoint.path)
     _check_size(checkpoint, config)
+    callbacks = check_callbacks(callbacks)
     manifest = checkpoint.manifest
     spec = ProblemSpec.from_dict(manifest["spec"])
     _refuse_dataset(config, dataset)

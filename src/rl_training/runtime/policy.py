@@ -56,6 +56,13 @@ class Policy(nn.Module):
         self._act: NumpyFunction | None = None
         self._act_made_at = -1
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_normalize": None, "_act": None, "_act_made_at": -1}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._normalize = None if self.normalizer is None else self.normalizer.as_numpy()
+
     def forward(self, obs: Tensor) -> Tensor:
         """Deterministic actions for observations (batch, obs_dim)."""
         actions = self.algorithm.act(obs if self.normalizer is None else self.normalizer(obs))

@@ -29,6 +29,7 @@ from rl_training.runtime.checkpoints.directories import (
     STEP_PREFIX,
     find_checkpoint,
     mend,
+    newest_run,
     owner_of,
     point,
     read_step,
@@ -66,7 +67,8 @@ def claim(path: str | Path) -> Claim:
     A path to a run means its newest intact checkpoint. A path to a checkpoint means that one; if its
     run has gone on since, that run stays as it is and a new one begins.
     """
-    named = run_directory(Path(path))
+    path = newest_run(path)
+    named = run_directory(path)
     if named is not None:
         _refuse_checkpoints_of_another_run(named)
         lock = RunLock(named)

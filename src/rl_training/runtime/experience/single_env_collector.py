@@ -85,5 +85,8 @@ class SingleCollector(Collector):
         """Copy an observation, because the environment may overwrite it; (1, width)."""
         obs = np.array(value, np.float32)
         if obs.shape != self._shape:
-            raise ValueError(f"the observation has shape {obs.shape}, its space {self._shape}")
+            raise ValueError(
+                f"step() returned an observation of shape {obs.shape}, but observation_space has "
+                f"shape {self._shape}: change one of them"
+            )
         return obs[None]

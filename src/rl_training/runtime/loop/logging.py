@@ -28,10 +28,14 @@ class MetricsLog:
         self.writer, self.listeners = writer, listeners
 
     def write(self, state: TrainerState, metrics: Mapping[str, float]) -> None:
+        self.write_quietly(state, metrics)
+        self.listeners.on_log(state, metrics)
+
+    def write_quietly(self, state: TrainerState, metrics: Mapping[str, float]) -> None:
+        """Write a row that no listener is told of: its metrics come from one."""
         counters = {"step": state.global_step, "updates": state.update_count, "epoch": state.epoch}
         with state.spans("log"):
             self.writer.write({**counters, **metrics})
-        self.listeners.on_log(state, metrics)
 
 
 class _Update(NamedTuple):
