@@ -64,7 +64,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 .venv-lowest/.installed: pyproject.toml constraints-lowest.txt
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/python -m pip --disable-pip-version-check install --quiet \
-		-c constraints-lowest.txt -e ".[minari,hdf5,mujoco,box2d,tensorboard,video]" pytest pytest-xdist hypothesis
+		-c constraints-lowest.txt -e ".[minari,hdf5,mujoco,tensorboard,video]" pytest pytest-xdist hypothesis
 	@touch $@
 
 .venv-%/.installed: pyproject.toml constraints.txt

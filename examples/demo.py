@@ -87,7 +87,7 @@ def print_table(behaviour: float, scores: dict[str, list[Score]]) -> None:
         if len(returns) == 1:
             print(f"{title:20}{returns[0]:10.1f}")
             continue
-        spread = f"{statistics.mean(returns):.1f} ± {statistics.pstdev(returns):.1f}"
+        spread = f"{statistics.mean(returns):.1f} ± {statistics.stdev(returns):.1f}"
         print(f"{title:20}" + "".join(f"{value:10.1f}" for value in returns) + f"{spread:>18}")
 
 

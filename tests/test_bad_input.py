@@ -77,7 +77,7 @@ def from_log(
         ("learning_rate=fast", "expected a number"),
         ("gamma=1.5", "must be <= 1"),
         ("seed=-1", "must be >= 0"),
-        ("device=cuda:9", "device: 'cuda:9' is not usable here"),
+        ("device=cuda:9", "device: 'cuda:9' needs a GPU that PyTorch can use"),
         ("device=quantum", "device"),
         ("env_id=Pendulm-v1", "Pendulum-v1"),
         ("env_id=Pendulum-v9", "Pendulum-v1"),
@@ -280,7 +280,9 @@ def test_bad_observation(
 
 def test_not_a_checkpoint(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("empty").mkdir()
-    assert "neither a checkpoint nor a run directory" in refused(capsys, "eval", "empty")
+    assert "neither a checkpoint nor a run, and has no runs in it" in refused(
+        capsys, "eval", "empty"
+    )
     assert "no such file" in refused(capsys, "resume", "nowhere")
     assert "is a file" in refused(capsys, "eval", str(run_dir / "config.yaml"))
 

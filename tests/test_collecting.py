@@ -138,7 +138,10 @@ def test_an_observation_of_another_shape_than_its_space_is_an_error() -> None:
     envs = SyncVectorEnv([_Resized], autoreset_mode=AutoresetMode.SAME_STEP)
     buffer = ReplayBuffer(10, 2, 1)
     collector = collector_for(envs, infer_env_spaces(SCRIPTED), buffer, "Resized")
-    with pytest.raises(CollectError, match=r"Resized failed: .*shape \(1,\), its space \(2,\)"):
+    with pytest.raises(
+        CollectError,
+        match=r"Resized failed: .*shape \(1,\), but observation_space has shape \(2,\)",
+    ):
         collect(collector, 1)
     assert len(buffer) == 0
 

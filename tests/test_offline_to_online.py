@@ -139,6 +139,82 @@ def test_collected_rows_have_the_datasets_rewards_and_normalisation(
     run.experience.close()
 
 
+class WholeEnv(ScriptedEnv):
+    """Rewards are whole numbers that depend on the observation alone."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        reward = whole_reward(self.identity, self.time)
+        obs, _, *rest = super().step(action)
+        return obs, reward, *rest  # type: ignore[return-value]
+
+
+def whole_reward(identity: int, time: int) -> float:
+    return float(identity % 7 + 3 * time - 9)
+
+
+def log_of_all_episodes() -> TransitionDataset:
+    """Every transition that `WholeEnv` can give, with its raw reward."""
+    rows = [(i, t) for i in range(1_000) for t in range(length_of(i))]
+    obs = np.float32(rows)
+    ends = np.array([t == length_of(i) - 1 for i, t in rows])
+    odd = obs[:, 0] % 2 == 1
+    return TransitionDataset(
+        obs=obs,
+        actions=np.random.default_rng(0).uniform(-2, 2, (len(rows), 1)).astype(np.float32),
+        rewards=np.array([whole_reward(i, t) for i, t in rows]),
+        next_obs=obs + np.float32([0, 1]),
+        terminations=ends & odd,
+        truncations=ends & ~odd,
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"reward_scale": 3.0, "reward_shift": -0.7, "reward_clip_max": 4.0}, {"normalize_rewards": True}],
+)  # fmt: skip
+def test_reward_wrappers_shape_logged_and_collected_rows_alike(
+    config: Any, options: dict[str, Any]
+) -> None:
+    """Equal transitions have equal rewards and returns to the bit, wherever they come from."""
+    kwargs = {"cal_ql": True, "batch_size": 64, "buffer_capacity": 64, **options}
+    kwargs |= {"normalize_observations": False, "offline_batch_ratio": 0.25}
+    wrappers = {"reward": {"scale": 0.3, "shift": 0.11, "clip_min": -1.9, "clip_max": 1.7}}
+    settings = config(
+        "cql",
+        env_id=f"{__name__}:WholeEnv",
+        env_kwargs={"wrappers": wrappers},
+        algo_kwargs=kwargs,
+    )
+    run = new_run(settings, dataset=log_of_all_episodes())
+    logged = run.data.dataset.learning  # type: ignore[union-attr]
+    everything = logged.gather(range(len(logged)))
+    known = {
+        tuple(place): (reward, total)
+        for place, reward, total in zip(
+            everything.obs.tolist(),
+            everything.rewards.tolist(),
+            everything.returns.tolist(),  # type: ignore[union-attr]
+            strict=True,
+        )
+    }
+    assert len({reward for reward, _ in known.values()}) > 5
+    compared = 0
+    for batch in (
+        tick for tick in (next(run.experience) for _ in range(60)) if isinstance(tick, Batch)
+    ):
+        assert batch.returns is not None
+        for place, reward, total in zip(
+            batch.obs.tolist(), batch.rewards.tolist(), batch.returns.tolist(), strict=True
+        ):
+            expected = known[tuple(place)]
+            assert reward == expected[0]
+            if place[0] % 2 == 1 and total > -np.inf:  # an episode that terminates, and has
+                assert total == expected[1]
+                compared += 1
+    assert compared > 100
+    run.experience.close()
+
+
 class NoEnv(ScriptedEnv):
     """May be looked at, but not used."""
 
@@ -302,6 +378,26 @@ def test_a_managed_class_goes_on_online(pendulum_config: Any) -> None:
     result = managed.learn(online=True, total_timesteps=10)
     assert result.metrics["rollout/buffer_size"] == 10
     assert managed.config.regime == "offline_to_online"
+
+
+@pytest.mark.parametrize(
+    ("limit", "pretraining", "end"), [(7, 0, 9), (9, 0, 9), (7, 8, 8), (10, 8, 11)]
+)
+def test_a_round_of_updates_is_not_cut_and_the_end_is_said_at_the_start(
+    limit: int,
+    pretraining: int,
+    end: int,
+    config: Any,
+    logged: TransitionDataset,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    options = {"max_updates": limit, "offline_pretrain_updates": pretraining}
+    with caplog.at_level("INFO", "rl_training"):
+        run = new_run(config(eval_episodes=0, algo_kwargs=options), dataset=logged)
+    assert ("which are not cut" in caplog.text) == (end > limit)
+    assert (f"the run ends after {end}" in caplog.text) == (end > limit)
+    result = run.execute()
+    assert (result.stop_reason, run.state.update_count) == ("max_updates", end)
 
 
 def test_only_offline_runs_can_go_on_online(

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import ast
+import json
+import pickle
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -77,17 +82,24 @@ def test_type_checkers_see_every_name_that_the_api_has() -> None:
     assert (package / "py.typed").exists()
 
 
+TYPED_SCRIPT = """\
+import rl_training
+from rl_training import TD3BC, TrainConfig
+reveal_type(rl_training.IQL.load("x"))
+reveal_type(rl_training.load("x"))
+reveal_type(TD3BC.from_config("td3_bc/pendulum", seed=3).learn().metrics)
+TD3BC(TrainConfig(algo="td3_bc")).evaluate("ten")
+TD3BC(TrainConfig(algo="td3_bc")).learn(total_timestep=3)
+TD3BC(TrainConfig(algo="td3_bc")).learn(3)
+TrainConfig(algo="td3_bc", total_timestep=3)
+rl_training.Nonsense
+"""
+
+
 def test_a_users_script_is_typed(tmp_path: Path) -> None:
     mypy = pytest.importorskip("mypy.api")
     script = tmp_path / "script.py"
-    script.write_text(
-        "import rl_training\n"
-        "from rl_training import TD3BC, TrainConfig\n"
-        'reveal_type(rl_training.IQL.load("x"))\n'
-        'reveal_type(TD3BC.from_config("td3_bc/pendulum", seed=3).learn().metrics)\n'
-        'TD3BC(TrainConfig(algo="td3_bc")).evaluate("ten")\n'
-        "rl_training.Nonsense\n"
-    )
+    script.write_text(TYPED_SCRIPT)
     options = tmp_path / "mypy.ini"
     options.write_text(  # the types of other packages take most of the time and are not asked for
         "[mypy]\nfollow_imports = silent\n"
@@ -95,12 +107,36 @@ def test_a_users_script_is_typed(tmp_path: Path) -> None:
     )
     words = [f"--config-file={options}", f"--cache-dir={tmp_path / 'cache'}"]
     text, _, _ = mypy.run([*words, str(script)])
-    notes = [line.split(": ", 1)[1] for line in text.splitlines() if "script.py" in line]
+    lines = [line for line in text.splitlines() if "defined in" not in line]
+    notes = [line.split(": ", 1)[1] for line in lines if "script.py" in line]
     assert notes[0] == 'note: Revealed type is "rl_training.api.IQL"'
-    assert re.match(r'note: Revealed type is "(builtins\.)?dict\[', notes[1])
-    assert 'incompatible type "str"; expected "int"' in notes[2]
-    assert 'no attribute "Nonsense"' in notes[3]
-    assert len(notes) == 4
+    assert notes[1] == 'note: Revealed type is "rl_training.api.algorithms.ManagedAlgorithm"'
+    assert re.match(r'note: Revealed type is "(builtins\.)?dict\[', notes[2])
+    assert 'incompatible type "str"; expected "int"' in notes[3]
+    assert 'did you mean "total_timesteps"' in notes[4]
+    assert 'incompatible type "int"' in notes[5]
+    assert 'no attribute "Nonsense"' in notes[-1]
+
+
+@pytest.mark.slow  # ten seconds
+def test_pyright_sees_the_same_types(tmp_path: Path) -> None:
+    pyright = shutil.which("pyright")
+    if pyright is None:
+        pytest.skip("pyright is not installed")
+    (tmp_path / "script.py").write_text(TYPED_SCRIPT)
+    words = [pyright, "--outputjson", "--pythonpath", sys.executable, "script.py"]
+    # a checkout that is on PYTHONPATH is not in the environment that pyright looks at
+    settings = {"extraPaths": [str(Path(rl_training.__file__).parents[1])]}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    found = {
+        entry["range"]["start"]["line"] + 1: (entry["severity"], entry["message"])
+        for entry in json.loads(done.stdout)["generalDiagnostics"]
+    }
+    assert found[3][1].endswith('is "IQL"')
+    assert found[4][1].endswith('is "ManagedAlgorithm"')
+    assert found[5][1].endswith('is "dict[str, float]"')
+    assert [found[line][0] for line in range(6, 11)] == ["error"] * 5
 
 
 def test_life_of_a_managed_algorithm(pendulum_config: Any, tmp_path: Path) -> None:
@@ -116,6 +152,7 @@ def test_life_of_a_managed_algorithm(pendulum_config: Any, tmp_path: Path) -> No
     action = algorithm.predict(obs)
     assert action.shape == (1,)
     assert algorithm.predict(np.stack([obs, obs])).shape == (2, 1)
+    assert np.array_equal(pickle.loads(pickle.dumps(algorithm)).predict(obs), action)
     saved = algorithm.save(tmp_path / "policy")
     again = TD3BC.load(saved)
     assert np.array_equal(again.predict(obs), action)

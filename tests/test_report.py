@@ -96,7 +96,7 @@ def test_seeds_of_one_configuration_are_a_table_with_their_mean(
     assert "td3_bc on Pendulum-v1: 3 runs of one configuration" in text
     seeds = [line.split()[0] for line in text.splitlines() if line.startswith("  ")][1:4]
     assert seeds == ["1", "2", "3"]
-    assert "final   2.500 ± 1.500 over 2 finished runs\n" in text
+    assert "final   2.500 ± 2.121 over 2 finished runs\n" in text
     assert "best    5.000 ± 0.000 over 2 finished runs, chosen" in text
     assert "bc on Pendulum-v1, seed 0" in text
     found = json.loads(output(capsys, *runs, other, "--json"))
@@ -104,7 +104,30 @@ def test_seeds_of_one_configuration_are_a_table_with_their_mean(
     assert [run["final"] and run["final"]["mean"] for run in found["runs"]] == [4, 1, None, 7]
     (group,) = found["groups"]
     assert group["finished_seeds"] == [1, 3]
-    assert group["final"] == {"mean": 2.5, "std": 1.5}
+    assert group["final"] == {"mean": 2.5, "std": pytest.approx(4.5**0.5)}  # of a sample
+
+
+def test_one_finished_seed_has_no_spread(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run(tmp_path, {30: 4.0}, seed=1)
+    make_run(tmp_path, {20: 9.0}, seed=2, finished=False)
+    assert "final   4.000 over 1 finished run\n" in output(capsys, tmp_path)
+
+
+def test_configurations_say_in_what_they_differ(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed in (1, 2):
+        for kwargs in ({"gamma": 0.9, "tau": 0.1}, {"gamma": 0.9}):
+            make_run(tmp_path, {30: 1.0}, seed=seed, algo_kwargs=kwargs)
+    make_run(tmp_path, {30: 1.0}, algo="bc", total_timesteps=7)
+    text = output(capsys, tmp_path)
+    assert "td3_bc on Pendulum-v1, tau 0.1: 2 runs of one configuration" in text
+    assert "td3_bc on Pendulum-v1, tau default: 2 runs of one configuration" in text
+    assert "bc on Pendulum-v1, seed 0" in text  # another algorithm is no comparison
+    groups = json.loads(output(capsys, tmp_path, "--json"))["groups"]
+    assert [group["differs"] for group in groups] == [{"tau": 0.1}, {"tau": None}]
 
 
 def test_a_real_run_is_reported_as_it_was(
@@ -142,7 +165,8 @@ def test_what_is_not_a_run_directory_is_named(
     run_dir = train(pendulum_config()).run_dir
     assert "no such file" in output(capsys, tmp_path / "nothing", code=2)
     assert "it has no config.yaml" in output(capsys, run_dir / "metrics.jsonl", code=2)
-    assert "holds some" in output(capsys, run_dir.parent, code=2)
+    assert str(run_dir) in output(capsys, run_dir.parent)
+    assert "nor runs in it" in output(capsys, run_dir / "checkpoints", code=2)
     assert "is a checkpoint" in output(capsys, run_dir / "checkpoints" / "last", code=2)
     output(capsys, code=2)
     (run_dir / "result.json").write_text("{")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,10 @@ import torch
 
 from rl_training.data import TransitionDataset
 from rl_training.runtime import build_offline_dataset, train
+from rl_training.runtime.checkpoints.manifest import sealed
+from rl_training.runtime.commands import open_run
 from rl_training.runtime.prepare import prepare
+from rl_training.runtime.run import Run
 from tests.support.data import make_fields
 from tests.support.runs import tensors_of
 
@@ -99,14 +103,46 @@ def test_memory_mapped_training_is_the_same_training(small_config: Any) -> None:
     assert all(torch.equal(expected[name], found[name]) for name in expected)
 
 
-def test_log_and_environment_in_other_units_of_reward(pendulum_config: Any) -> None:
-    """Random data comes through the training wrappers; its rewards are the shaped ones."""
-    shaped = {"max_episode_steps": 30, "wrappers": {"reward": {"scale": 0.1}}}
+def test_reward_wrappers_shape_logged_rewards_before_all_else(pendulum_config: Any) -> None:
+    wrappers = {"reward": {"scale": 0.1, "shift": 1.0, "clip_min": -0.5}}
     plain = build_offline_dataset(pendulum_config())
-    scaled = build_offline_dataset(pendulum_config(env_kwargs=shaped))
-    torch.testing.assert_close(scaled.rewards, plain.rewards * 0.1)
+    config = pendulum_config(
+        env_kwargs={"max_episode_steps": 30, "wrappers": wrappers},
+        algo_kwargs={"reward_scale": 3.0, "normalize_rewards": True},
+    )
+    assert torch.equal(build_offline_dataset(config).rewards, plain.rewards)
+    shaped = (0.1 * plain.rewards.double() + 1).clamp_min(-0.5)
+    data = prepared(config)
+    expected = (3 * data.reward_scale * shaped).float()
+    torch.testing.assert_close(data.dataset.learning.rewards, expected, rtol=1e-5, atol=1e-5)
+    returns = shaped.reshape(-1, 30).sum(1)
+    assert data.reward_scale == pytest.approx(1000 / float(returns.max() - returns.min()), rel=1e-3)
     assert isinstance(plain, TransitionDataset)
     assert plain.next_actions is not None
+
+
+def test_run_begun_when_wrappers_left_logs_alone_goes_on_that_way(
+    pendulum_config: Any, log_file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fields = make_fields(action_dim=1)
+    np.savez(log_file, **fields)
+    options = {"dataset_kind": "npz", "dataset_path": str(log_file), "dataset_size": None}
+    result = train(
+        pendulum_config(
+            env_kwargs={"wrappers": {"reward": {"scale": 0.1}}},
+            algo_kwargs=options,
+            eval_episodes=0,
+        )
+    )
+    path = result.checkpoint_path / "manifest.json"
+    manifest = json.loads(path.read_text())
+    assert manifest["dataset"].pop("shaped") is True
+    path.write_bytes(sealed(manifest))
+    run = open_run(result.run_dir, total_timesteps=1_000)
+    assert isinstance(run, Run)
+    assert "train anew" in caplog.text
+    assert run.data.dataset is not None
+    assert np.array_equal(run.data.dataset.learning.rewards.numpy(), fields["rewards"])
 
 
 def test_normalised_log_for_a_wider_environment_is_remarked_on(

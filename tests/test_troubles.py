@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
@@ -11,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from rl_training import api
+from rl_training.cli import console, signals
 from rl_training.config import RunError
 from rl_training.runtime import Callback, TrainConfig, TrainerState, resume, train
 from rl_training.runtime.experience import collector
+from rl_training.runtime.loop import progress
 from tests.support.runs import assert_same_run
 
 TROUBLED, ENDLESS = "tests.support.envs:TroubledEnv", "tests.support.envs:EndlessEnv"
@@ -71,6 +76,12 @@ FORMS = {
         *((how, form) for how in ("raise", "exit") for form in FORMS),
         ("nan observation", "one"),
         ("nan observation", "two"),
+        *(("nan reset", form) for form in FORMS),
+        *(
+            (how, form)
+            for how in ("panic", "interrupt", "textless")
+            for form in ("one", "processes")
+        ),
         ("unpicklable", "processes"),
     ],
 )
@@ -181,6 +192,39 @@ def test_other_signals_save_as_ctrl_c_does(number: signal.Signals, config: Any) 
     result = train(config(), callbacks=[SignalAtTick(20, number)])
     assert result.stop_reason == "interrupted"
     assert result.checkpoint_path.name.startswith("step_")
+
+
+def test_a_signal_whose_error_was_swallowed_while_loading_still_ends_the_run(config: Any) -> None:
+    try:
+        signals.raise_on_signals()
+        with suppress(BaseException):  # as a module does that is being imported
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(10)
+        assert train(config()).stop_reason == "interrupted"
+    finally:
+        signals._handler.came = False
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+
+
+def test_a_run_goes_on_when_nobody_reads_its_notes(
+    config: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after `| head`, or in a terminal that was closed."""
+
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+        def flush(self) -> None:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stderr", Gone())
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    console.note("for nobody")
+    quiet = config(env_id="Pendulum-v1", env_kwargs={"max_episode_steps": 5})
+    assert api.train(quiet, progress_bar=True).stop_reason == "total_timesteps"
 
 
 def test_an_ignored_signal_stays_ignored(config: Any) -> None:

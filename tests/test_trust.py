@@ -476,7 +476,10 @@ def test_the_progress_bar_takes_no_markup_from_names() -> None:
     stream = Terminal()
     bar = ProgressCallback(10, stream)
     learner = SimpleNamespace(name=EVIL)
-    bar.on_train_start(SimpleNamespace(algorithm=learner, update_count=0, global_step=0))  # type: ignore[arg-type]
+    state: Any = SimpleNamespace(
+        algorithm=learner, update_count=0, global_step=0, run_dir=Path(EVIL)
+    )
+    bar.on_train_start(state)
     bar.close()
     assert r"\x1b[2J" in stream.getvalue()
     assert "[red]b" in stream.getvalue()

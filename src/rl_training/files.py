@@ -24,7 +24,7 @@ MAX_TEXT_BYTES = 64 * 2**20  # of a configuration, a manifest or a file of metri
 
 
 class SpecialFileError(OSError):
-    """A link, FIFO, device or directory where a regular file is expected."""
+    """A link, FIFO, device, directory or far too large file where a file of ours is expected."""
 
 
 def open_regular(path: Path, *, follow_links: bool = False) -> BinaryIO:
@@ -63,7 +63,8 @@ def read_regular(path: Path, *, limit: int = MAX_TEXT_BYTES, follow_links: bool 
     with open_regular(path, follow_links=follow_links) as file:
         size = os.fstat(file.fileno()).st_size
         if size > limit:
-            raise OSError(errno.EFBIG, f"it has {size} bytes, more than {limit}", str(path))
+            reason = f"it has {size} bytes, more than {limit}"
+            raise SpecialFileError(errno.EFBIG, reason, str(path))
         return file.read(size)
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 GOAL_KEYS = ("observation", "desired_goal", "achieved_goal")
 
@@ -27,6 +27,30 @@ def flat_goals(obs: Mapping[str, Any], *, achieved: bool = True) -> NDArray[np.f
     if missing:
         raise ValueError(f"a goal observation has {', '.join(keys)}; {missing[0]} is missing")
     return np.concatenate([np.asarray(obs[key], np.float32) for key in keys], -1)
+
+
+class UnitScale(NamedTuple):
+    """Range of actions in float32: center + half * u for u in [-1, 1], and (a - center) * inverse back."""
+
+    center: NDArray[np.float32]
+    half: NDArray[np.float32]
+    inverse: NDArray[np.float32]  # 0 where the range has no width
+
+
+def unit_scale(low: ArrayLike, high: ArrayLike) -> UnitScale:
+    """Scale between [low, high] and [-1, 1], for logs and policies alike.
+
+    A narrow range far from 0 may have no midpoint in float32. Its half then reaches to the farther
+    bound, so that every action of the range lies in [-1, 1] and comes back to the bit.
+    """
+    bottom, top = np.asarray(low, np.float32), np.asarray(high, np.float32)
+    two = np.float32(2)
+    center, half = (bottom + top) / two, (top - bottom) / two
+    error = np.abs((bottom.astype(np.float64) + top) / 2 - center)
+    half = np.where(error > 1e-6 * half, np.maximum(top - center, center - bottom), half)
+    with np.errstate(over="ignore"):  # of a range that float32 can hardly hold
+        inverse = np.divide(1, half, where=half > 0, out=np.zeros_like(half))
+    return UnitScale(center, half, inverse)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -316,3 +319,34 @@ def test_packaged_config_says_how_it_deviates(config_name: str) -> None:
     text, _ = read_config_text(config_name)
     assert text.startswith("# ")
     assert "deviations" in text.split("algo:")[0]
+
+
+@every_kind
+def test_a_pickled_learner_goes_on_as_the_original(
+    name: str, kind: str, datasets: dict[str, TransitionDataset]
+) -> None:
+    algorithm, dataset = make(name, kind), datasets[kind]
+    algorithm.update(batch_of(dataset, seed=1))
+    algorithm.numpy_policy()
+    algorithm.act(torch.zeros(1, 3), explore=True, generator=torch.Generator())
+    copy = pickle.loads(pickle.dumps(algorithm))
+    for learner in (algorithm, copy):
+        learner.update(batch_of(dataset, seed=2))
+    expected, actual = algorithm.state_dict(), copy.state_dict()
+    assert all(torch.equal(expected[key], actual[key]) for key in expected)
+
+
+@every_algorithm
+def test_a_configuration_can_be_pickled(name: str) -> None:
+    packaged = next(entry for entry in packaged_configs() if entry.startswith(f"{name}/"))
+    config = load_config(packaged)
+    copy = pickle.loads(pickle.dumps(config))
+    assert copy == config
+    assert copy.groups == config.groups
+
+
+@pytest.mark.slow  # the process imports PyTorch
+def test_configurations_can_be_sent_to_a_process_pool() -> None:
+    config = load_config("td3_bc/pendulum", {"seed": 7})
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        assert pool.submit(config.replace, seed=8).result() == config.replace(seed=8)

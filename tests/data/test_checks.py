@@ -84,6 +84,22 @@ def test_dones_alone_come_back_as_a_note_without_a_warning(recwarn):
 # --- observations and order ---
 
 
+@pytest.mark.parametrize(
+    ("center", "spread", "lost"),
+    [(1e9, 10.0, True), (1e9, 1e5, False), (101_325.0, 1e-3, True), (1e6, 1.0, False),
+     (273.0, 0.01, False), (1.0, 1e-15, False), (0.0, 1e-12, False)],
+)  # fmt: skip
+def test_column_that_float32_would_flatten_is_named(center, spread, lost):
+    fields = {**clean(), "obs": clean()["obs"].astype(np.float64)}
+    fields["obs"][:, 1] = center + spread * fields["obs"][:, 1]
+    fields["next_obs"][:-1] = fields["obs"][1:]
+    findings = [f for f in check_fields(fields, "log.npz") if f.name == "lost-precision"]
+    assert len(findings) == lost
+    for finding in findings:
+        assert finding.level == "warning"
+        assert finding.message.startswith("column 1 of 'obs' varies by")
+
+
 def test_constant_observation_column_is_named():
     fields = clean()
     fields["obs"][:, 1] = fields["next_obs"][:, 1] = 0.5

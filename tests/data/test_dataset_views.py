@@ -47,6 +47,11 @@ def test_clip_bounds_in_the_wrong_order_are_refused():
         dataset_with([1.0], [0]).with_reward_transform(clip_min=2, clip_max=1)
 
 
+def test_a_scale_that_erases_rewards_is_refused():
+    with pytest.raises(DatasetError, match="scale must not be 0"):
+        dataset_with([1.0], [0]).with_reward_transform(scale=0)
+
+
 def test_observation_statistics_match_the_reference():
     mean, std = dataset_with([0.0] * 3, [2], obs=OBS).observation_statistics()
     assert mean.tolist() == [3, 10]

@@ -116,6 +116,17 @@ def test_a_small_hdf5_that_claims_to_be_huge_is_refused(tmp_path, fields):
         load(path)
 
 
+def test_chunks_that_would_be_unpacked_again_for_every_piece_are_refused(tmp_path, fields):
+    path = tmp_path / "log.hdf5"
+    with h5py.File(path, "w") as file:
+        for name, values in fields.items():
+            file[name] = values
+        del file["rewards"]
+        file.create_dataset("rewards", (2**26,), "f4", chunks=(2**26,), compression=1)
+    with pytest.raises(DatasetError, match=r"'rewards' is packed in pieces of more than 128 MB"):
+        load_transition_dataset("hdf5", path)
+
+
 def test_reading_hdf5_imports_no_h5py_into_this_process(tmp_path, fields):
     path = write_hdf5(tmp_path / "a.hdf5", fields)
     script = (

@@ -82,6 +82,7 @@ def test_rebuilt_stack_keeps_the_order_of_wrappers():
         ({"scael": 2.0}, ("scael",), "did you mean 'scale'"),
         ({"scale": "2"}, ("scale",), "expected a number, got the text '2'"),
         ({"scale": float("nan")}, ("scale",), "finite"),
+        ({"scale": 0}, ("scale",), "must not be 0: every reward would be the same"),
         ({"clip_min": 1.0, "clip_max": 1.0}, ("clip_min",), r"below clip_max \(1\), got 1"),
     ],
 )

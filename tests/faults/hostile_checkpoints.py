@@ -8,15 +8,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from rl_training.files import sha256_of
 from rl_training.runtime.checkpoints.directories import step_directories
 from rl_training.runtime.checkpoints.manifest import sealed
 from tests.faults.support.hostile import SPECIALS, Attack, put_special
 
-READS = [
-    ["predict", "FILE", "--obs", "[1,0,0]"],
-    ["eval", "FILE", "--episodes", "1"],
-    ["resume", "FILE", "--total-timesteps", "50"],
-]
+RESUME = ["resume", "FILE", "--total-timesteps", "50"]
+READS = [["predict", "FILE", "--obs", "[1,0,0]"], ["eval", "FILE", "--episodes", "1"], RESUME]
 COLLECT = ["data", "collect", "--checkpoint", "FILE", "--steps", "5", "--output", "OUT.npz"]
 REPORT = ["report", "FILE"]
 WRONG = [None, True, -1, 2**70, 1e300, "x", [], {}, [[]], {"x": 1}]
@@ -36,6 +38,7 @@ def resealed(run: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 def checkpoint_attacks(run: Path) -> Iterator[Attack]:
     yield from _environment_attacks()
+    yield from deep_attacks(run)
     names = sorted(str(p.relative_to(newest(run))) for p in newest(run).rglob("*.safetensors"))
     for name in ("manifest.json", "replay", *names):
         for special in SPECIALS:
@@ -55,6 +58,70 @@ def checkpoint_attacks(run: Path) -> Iterator[Attack]:
         yield Attack(f"manifest bytes {size}", partial(_sized, size), READS, True)
     for text in ("[" * 100_000, '{"a":' * 100_000, "1" * 5_000_000, '{"schema": 1e999}', "\x1b[2J"):
         yield Attack(f"manifest text {text[:5]!r} {len(text)}", partial(_text, text), READS, True)
+
+
+def deep_attacks(run: Path) -> Iterator[Attack]:
+    """Odd values below the top of a manifest, and tensors that do not fit, all with right checksums."""
+    manifest = json.loads((newest(run) / "manifest.json").read_text())
+    paths = [
+        path for key in ("progress", "callbacks", "experience") for path in _paths(manifest, key)
+    ]
+    for position, path in enumerate(paths):
+        value = WRONG[position % len(WRONG)]
+        name = f"manifest {'/'.join(map(str, path))}: {value!r}"
+        yield Attack(name, partial(_set_deep, path, value), [RESUME], needs_run=True)
+    for name, change in TENSORS.items():
+        for file in ("model", "optimizer", "state"):
+            build = partial(_tensors, f"{file}.safetensors", change)
+            yield Attack(f"{file}.safetensors: {name}", build, READS, needs_run=True)
+    for key, value in {"hidden_sizes": [60_000] * 9, "buffer_capacity": 10**9}.items():
+        build = partial(_option, key, value)
+        yield Attack(f"manifest option {key}", build, READS, needs_run=True)
+
+
+def _paths(values: Any, *path: Any) -> Iterator[tuple[Any, ...]]:
+    for key in path[-1:]:
+        value = values[key]
+        yield path
+        if isinstance(value, dict):
+            for below in value:
+                yield from _paths(value, *path, below)
+
+
+def _set_deep(path: tuple[Any, ...], value: Any, place: Path, victim: Path, canary: Path) -> Path:
+    def change(manifest: dict[str, Any]) -> None:
+        for key in path[:-1]:
+            manifest = manifest[key]
+        manifest[path[-1]] = value
+
+    resealed(place, change)
+    return newest(place)
+
+
+def _option(key: str, value: Any, place: Path, victim: Path, canary: Path) -> Path:
+    resealed(place, lambda m: m["config"]["algo_kwargs"].update({key: value}))
+    return newest(place)
+
+
+TENSORS: dict[str, Callable[[Tensor], Tensor]] = {
+    "short": lambda tensor: tensor.reshape(-1)[:1],
+    "empty": lambda tensor: tensor.reshape(-1)[:0],
+    "flat": lambda tensor: tensor.reshape(-1),
+    "doubles": lambda tensor: tensor.double(),
+    "bytes": lambda tensor: tensor.to(torch.uint8),
+    "nan": lambda tensor: tensor * float("nan"),
+}
+
+
+def _tensors(
+    name: str, change: Callable[[Tensor], Tensor], place: Path, victim: Path, canary: Path
+) -> Path:
+    path = newest(place) / name
+    content = save({key: change(value).clone() for key, value in load_file(path).items()})
+    path.write_bytes(content)
+    entry = {"sha256": sha256_of(content), "bytes": len(content)}
+    resealed(place, lambda m: m["files"].update({name: entry}))
+    return newest(place)
 
 
 def _environment_attacks() -> Iterator[Attack]:
@@ -118,6 +185,24 @@ def run_directory_attacks() -> Iterator[Attack]:
         for special in SPECIALS:
             build = partial(_special_in_run, name, special)
             yield Attack(f"run {name}: {special}", build, [REPORT, *READS], needs_run=True)
+    for name in ("tensorboard", "debug", "checkpoints/step_50"):
+        for special in SPECIALS:
+            build = partial(_special_in_run, name, special)
+            yield Attack(f"run {name}: {special}", build, [REPORT, RESUME], needs_run=True)
+    for row in (
+        '"eval/x": "high"',
+        '"eval/x": [1]',
+        '"eval/x": 1' + "0" * 400,
+        '"eval/\\ud800": 1',
+    ):
+        build = partial(_row, row)
+        yield Attack(f"run metrics.jsonl: {row[:20]}", build, [REPORT, RESUME], needs_run=True)
+
+
+def _row(row: str, place: Path, victim: Path, canary: Path) -> Path:
+    path = place / "metrics.jsonl"
+    path.write_text(f'{{"step": 1, {row}}}\n{path.read_text()}')
+    return place
 
 
 def _special_in_run(name: str, special: str, place: Path, victim: Path, canary: Path) -> Path:

@@ -184,7 +184,7 @@ def test_make_lowest_installs_every_lower_bound() -> None:
     )
     extras = PROJECT["optional-dependencies"]
     requirements = [*PROJECT["dependencies"]]
-    for extra in ("minari", "hdf5", "mujoco", "box2d", "tensorboard", "video"):
+    for extra in ("minari", "hdf5", "mujoco", "tensorboard", "video"):
         requirements += extras[extra]
     for requirement in requirements:
         name, bound = re.match(r"([\w-]+)(?:\[[\w,]+\])?>=([\d.]+)", requirement).groups()  # type: ignore[union-attr]

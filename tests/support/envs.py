@@ -77,6 +77,26 @@ class RestlessEnv(ScriptedEnv):
         return self._obs(), {}
 
 
+class Panic(BaseException):
+    """No `Exception`: the kind that native code raises when it panics."""
+
+
+class TextlessError(Exception):
+    """Has a text that cannot be had."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+ERRORS = {
+    "raise": RuntimeError("the motor is stuck"),
+    "unpicklable": RuntimeError("stuck", lambda: None),
+    "panic": Panic("the native code is stuck"),
+    "interrupt": KeyboardInterrupt(),
+    "textless": TextlessError(),
+}
+
+
 class TroubledEnv(ScriptedEnv):
     """Does what the file `trouble` says ("how after"), until the file is gone.
 
@@ -86,15 +106,18 @@ class TroubledEnv(ScriptedEnv):
     def __init__(self, trouble: str) -> None:
         self.trouble, self.steps = Path(trouble), 0
 
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        obs, info = super().reset(seed=seed)
+        how, after = self._trouble()
+        return (obs * np.nan if how == "nan reset" and self.steps >= after else obs), info
+
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.steps += 1
         obs, reward, terminated, truncated, info = super().step(action)
         how, after = self._trouble()
         if self.steps == after:
-            if how == "raise":
-                raise RuntimeError("the motor is stuck")
-            if how == "unpicklable":
-                raise RuntimeError("stuck", lambda: None)
+            if how in ERRORS:
+                raise ERRORS[how]
             if how == "exit":
                 sys.exit(3)
             if how == "hang":

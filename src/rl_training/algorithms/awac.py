@@ -16,6 +16,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from rl_training.algorithms.argument_checks import require_choice
 from rl_training.algorithms.base import ActorCriticConfig, Algorithm, Noise, Terms, target_of
 from rl_training.algorithms.registry import register
 from rl_training.algorithms.targets import (
@@ -32,6 +33,8 @@ from rl_training.data.transitions.batch import Batch
 from rl_training.models import MLPImitationModel
 from rl_training.spec import ProblemSpec
 
+WeightNormalization = Literal["exp", "softmax"]
+
 
 class AWACConfig(ActorCriticConfig):
     hidden_sizes: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = option(
@@ -39,7 +42,7 @@ class AWACConfig(ActorCriticConfig):
     )
     awac_lambda: float = option(1 / 3, "temperature λ of the weights; towards ∞ it is BC", gt=0)
     max_advantage_weight: float = option(100.0, "upper bound of exp weights", gt=0)
-    weight_normalization: Literal["exp", "softmax"] = option(
+    weight_normalization: WeightNormalization = option(
         "exp", "capped exponential, or softmax over the batch times its size"
     )
     actor_weight_decay: float = option(0.0, "L2 penalty in the actor's Adam", ge=0)
@@ -56,9 +59,10 @@ def awac_actor_loss(
     advantages: Tensor,
     awac_lambda: float,
     max_advantage_weight: float,
-    weight_normalization: str,
+    weight_normalization: WeightNormalization,
 ) -> Terms:
     """log_probs and advantages (batch,), of the logged actions."""
+    require_choice("weight_normalization", weight_normalization, WeightNormalization)
     scaled = advantages.detach() / awac_lambda
     if weight_normalization == "softmax":
         weights = scaled.softmax(-1) * scaled.shape[-1]

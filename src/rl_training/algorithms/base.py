@@ -30,7 +30,7 @@ from rl_training.algorithms.losses import (
 from rl_training.algorithms.state import TrainingState
 from rl_training.config import ConfigError, Problem
 from rl_training.data.offline_to_online_config import OfflineToOnlineConfig
-from rl_training.data.replay_config import ReplayConfig
+from rl_training.data.replay_config import ReplayConfig, name_options
 from rl_training.data.transitions.batch import Batch
 from rl_training.engine import (
     EagerEngine,
@@ -96,6 +96,8 @@ class Algorithm(Acting, Generic[ConfigT]):
         for base in getattr(cls, "__orig_bases__", ()):
             if get_origin(base) is Algorithm:
                 cls.config_class = get_args(base)[0]
+        for group in ("replay", "offline_to_online"):
+            name_options(cls, group)
         if not cls.losses:
             raise TypeError(f"{cls.__name__} has no losses: losses = {{'actor': actor_loss, ...}}")
         if not hasattr(cls, "config_class"):

@@ -13,6 +13,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from rl_training.algorithms.argument_checks import require_rows, require_same_shape
 from rl_training.algorithms.base import Algorithm, AlgorithmConfig, Noise, Terms
 from rl_training.algorithms.registry import register
 from rl_training.config import option
@@ -29,11 +30,13 @@ class BCConfig(AlgorithmConfig):
 
 def bc_actor_loss(*, policy_actions: Tensor, actions: Tensor) -> Terms:
     """Mean squared error over batch and action dimensions."""
+    require_same_shape(policy_actions=policy_actions, actions=actions)
     return {"actor_loss": (policy_actions - actions).square().mean((-2, -1))}
 
 
 def bc_likelihood_actor_loss(*, log_probs: Tensor) -> Terms:
     """Negative log-likelihood of the logged actions; log_probs (batch,)."""
+    require_rows(log_probs=log_probs)
     return {"actor_loss": -log_probs.mean(-1)}
 
 

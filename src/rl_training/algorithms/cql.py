@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
+from rl_training.algorithms.argument_checks import require_same_shape
 from rl_training.algorithms.base import Algorithm, AlgorithmConfig, Noise, Terms, target_of
 from rl_training.algorithms.registry import register
 from rl_training.algorithms.soft import SoftConfig, new_temperature, policy_step, temperature_loss
@@ -86,6 +87,7 @@ def cql_critic_loss(
     target_gap: float = 0.0,
 ) -> Terms:
     """q_values and gaps (critics, batch), target_q (batch,)."""
+    require_same_shape(q_values=q_values, gaps=gaps)
     terms = critic_terms(q_values, target_q)
     td_loss = terms["critic_loss"]
     penalties = multiplier * cql_alpha * (gaps.mean(-1) - target_gap)  # (critics,)

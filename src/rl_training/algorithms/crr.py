@@ -16,6 +16,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from rl_training.algorithms.argument_checks import require_choice, require_rows, require_same_shape
 from rl_training.algorithms.base import ActorCriticConfig, Algorithm, Noise, Terms, target_of
 from rl_training.algorithms.registry import register
 from rl_training.algorithms.targets import (
@@ -34,12 +35,15 @@ from rl_training.models import MLPImitationModel, critic_weighted_sample
 from rl_training.models.numpy_forward import NumpyFunction
 from rl_training.spec import ProblemSpec
 
+AdvantageType = Literal["mean", "max"]
+WeightType = Literal["exp", "binary"]
+
 
 class CRRConfig(ActorCriticConfig):
-    advantage_type: Literal["mean", "max"] = option(
+    advantage_type: AdvantageType = option(
         "mean", "compare with the mean or the best of the policy's own actions"
     )
-    weight_type: Literal["exp", "binary"] = option(
+    weight_type: WeightType = option(
         "exp", "weight by the capped exponential, or clone only what is better"
     )
     beta: float = option(1.0, "temperature β of exp weights", gt=0)
@@ -66,8 +70,8 @@ def crr_actor_loss(
     q_values: Tensor,
     q_samples: Tensor,
     probabilities: Tensor | None = None,
-    advantage_type: str,
-    weight_type: str,
+    advantage_type: AdvantageType,
+    weight_type: WeightType,
     beta: float,
     max_weight: float,
 ) -> Terms:
@@ -75,12 +79,16 @@ def crr_actor_loss(
 
     `probabilities`, like q_samples, are given where these are all choices instead of draws.
     """
+    require_choice("advantage_type", advantage_type, AdvantageType)
+    require_choice("weight_type", weight_type, WeightType)
+    require_same_shape(q_samples=q_samples, probabilities=probabilities)
     if advantage_type == "max":
         values = q_samples.amax(-1)
     elif probabilities is None:
         values = q_samples.mean(-1)
     else:
         values = (probabilities * q_samples).sum(-1)
+    require_rows(log_probs=log_probs, q_values=q_values, values=values)
     advantages = (q_values - values).detach()
     if weight_type == "binary":
         weights = (advantages > 0).to(advantages.dtype)

@@ -17,6 +17,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
+from rl_training.algorithms.argument_checks import require_rows
 from rl_training.algorithms.base import Algorithm, AlgorithmConfig, Noise, Terms, target_of
 from rl_training.algorithms.registry import register
 from rl_training.algorithms.targets import batch_target
@@ -52,6 +53,7 @@ class DQNConfig(AlgorithmConfig):
 
 def dqn_critic_loss(*, q_values: Tensor, target_q: Tensor, weights: Tensor | None = None) -> Terms:
     """All (batch,)."""
+    require_rows(q_values=q_values, target_q=target_q, weights=weights)
     errors = F.smooth_l1_loss(q_values, target_q, reduction="none")
     if weights is not None:
         errors = weights * errors

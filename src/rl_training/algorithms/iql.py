@@ -13,6 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rl_training.algorithms.argument_checks import require_rows
 from rl_training.algorithms.base import ActorCriticConfig, Algorithm, Noise, Terms, target_of
 from rl_training.algorithms.registry import register
 from rl_training.algorithms.targets import batch_target, critic_terms, imitation_terms, logged_q
@@ -33,6 +34,7 @@ class IQLConfig(ActorCriticConfig):
 
 def iql_value_loss(*, min_q: Tensor, values: Tensor, expectile: float) -> Terms:
     """min_q (batch,): the least target critic at logged actions; values (batch,)."""
+    require_rows(min_q=min_q, values=values)
     error = min_q.detach() - values
     weight = torch.where(error < 0, 1 - expectile, expectile)
     return {"value_loss": (weight * error.square()).mean(-1), "value_mean": values.mean(-1)}

@@ -18,6 +18,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from rl_training.algorithms.argument_checks import require_rows, require_same_shape
 from rl_training.algorithms.base import Algorithm, Noise, Terms, target_of
 from rl_training.algorithms.delayed import (
     DelayedConfig,
@@ -73,6 +74,8 @@ def rebrac_actor_loss(
     normalize_q: bool = True,
 ) -> Terms:
     """q_values (batch,): the smallest critic at the policy's actions."""
+    require_rows(q_values=q_values)
+    require_same_shape(policy_actions=policy_actions, actions=actions)
     # the floor only guards the first update of a critic that is zero everywhere
     size = q_values.detach().abs().mean(-1).clamp_min(1e-8)
     scale = 1 / size if normalize_q else torch.ones_like(size)

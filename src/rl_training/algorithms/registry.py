@@ -25,7 +25,8 @@ Regime = Literal["offline", "online", "offline_to_online"]
 ActionKind = Literal["continuous", "discrete"]
 ENTRY_POINT_GROUP = "rl_training.algorithms"
 _NOT_ALGORITHMS = {
-    "acting", "base", "configs", "delayed", "losses", "registry", "soft", "state", "targets",
+    "acting", "argument_checks", "base", "configs", "delayed", "losses", "registry", "soft", "state",
+    "targets",
 }  # fmt: skip
 
 
@@ -138,6 +139,9 @@ def get_algorithm_spec(name: str) -> AlgorithmSpec:
     discover()
     if name not in _SPECS:
         names = ", ".join(sorted(_SPECS))
-        hint = suggest(name, _SPECS) or f" (known: {names}; --plugin FILE adds your own)"
+        hint = (
+            suggest(name, _SPECS)
+            or f" (known: {names}; --plugin FILE, or load_plugin(FILE), adds your own)"
+        )
         raise ConfigError([Problem(("algo",), f"unknown algorithm {name!r}{hint}")])
     return _SPECS[name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from rl_training.config import CheckpointError
@@ -46,9 +47,21 @@ def load_training_state(algorithm: Algorithm[Any], state: TrainingState) -> None
                 for key, value in saved.items()
                 if key.startswith(prefix)
             }
+            if isinstance(optimizer, torch.optim.Adam):
+                _check_moments(f"{network}.{parameter_name}", optimizer.state[parameter], parameter)
     algorithm.engine.eager.update(state.values.get("eager_losses", ()))
     algorithm.generator.set_state(state.tensors["rng.update"])
     algorithm.update_count = int(state.values["update_count"])
+
+
+def _check_moments(name: str, state: dict[str, Any], parameter: Tensor) -> None:
+    """Refuse moments that are not shaped as their parameter: fused Adam would write past their end."""
+    for key, value in state.items():
+        shape = torch.Size() if key == "step" else parameter.shape
+        if not isinstance(value, Tensor) or value.shape != shape or value.dtype != parameter.dtype:
+            raise CheckpointError(
+                f"the optimizer's {key!r} of {name!r} does not fit that parameter"
+            )
 
 
 def load_networks(algorithm: Algorithm[Any], tensors: dict[str, Tensor]) -> None:

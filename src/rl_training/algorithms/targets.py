@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from rl_training.algorithms.argument_checks import require_ensemble, require_rows
 from rl_training.data.transitions.batch import Batch
 from rl_training.models import CategoricalActor, EnsembleMLP, least_q, pick
 
@@ -16,6 +17,7 @@ def td_target(
     *, rewards: Tensor, terminations: Tensor, next_values: Tensor, gamma: float | Tensor
 ) -> Tensor:
     """R + γ (1 - terminated) V(s'), (batch,): a truncated transition bootstraps like any other."""
+    require_rows(rewards=rewards, terminations=terminations, next_values=next_values)
     if isinstance(gamma, float):
         return torch.addcmul(rewards, 1 - terminations, next_values, value=gamma)
     return torch.addcmul(rewards, gamma * (1 - terminations), next_values)
@@ -49,6 +51,7 @@ def ensemble_mse(q_values: Tensor, target_q: Tensor) -> Tensor:
 
 def critic_terms(q_values: Tensor, target_q: Tensor) -> dict[str, Tensor]:
     """The loss of critics that regress one target, and what to watch of it."""
+    require_ensemble(q_values=q_values, target=target_q)
     seen = q_values.detach()
     return {
         "critic_loss": ensemble_mse(q_values, target_q),
@@ -60,6 +63,7 @@ def critic_terms(q_values: Tensor, target_q: Tensor) -> dict[str, Tensor]:
 
 def imitation_terms(log_probs: Tensor, advantages: Tensor, weights: Tensor) -> dict[str, Tensor]:
     """The loss of an actor that clones logged actions by weight, and what to watch of it."""
+    require_rows(log_probs=log_probs, advantages=advantages)
     return {
         "actor_loss": -(weights * log_probs).mean(-1),
         "log_prob_mean": log_probs.mean(-1),
@@ -102,6 +106,7 @@ def logged_and_own_q(
 
 def policy_gradient_terms(q_values: Tensor) -> dict[str, Tensor]:
     """The loss of a deterministic policy; q_values (batch,) at its own actions."""
+    require_rows(q_values=q_values)
     policy_q = q_values.mean(-1)
     return {"actor_loss": -policy_q, "policy_q_mean": policy_q}
 
@@ -121,6 +126,7 @@ def quantile_huber(quantiles: Tensor, targets: Tensor) -> Tensor:
 
 def soft_actor_terms(*, values: Tensor, log_probs: Tensor, alpha: Tensor) -> dict[str, Tensor]:
     """SAC's policy loss; values and log_probs (batch,) at the policy's own actions."""
+    require_rows(values=values, log_probs=log_probs)
     return {
         "actor_loss": (alpha.detach() * log_probs - values).mean(-1),
         "policy_q_mean": values.mean(-1),

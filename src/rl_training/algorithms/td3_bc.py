@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rl_training.algorithms.argument_checks import require_rows, require_same_shape
 from rl_training.algorithms.base import Algorithm, Noise, Terms, target_of
 from rl_training.algorithms.delayed import (
     DelayedConfig,
@@ -41,6 +42,8 @@ def td3_bc_actor_loss(
     *, q_values: Tensor, policy_actions: Tensor, actions: Tensor, bc_alpha: float
 ) -> Terms:
     """q_values (batch,): the first critic at the policy's actions."""
+    require_rows(q_values=q_values)
+    require_same_shape(policy_actions=policy_actions, actions=actions)
     # the floor only guards the first update of a critic that is zero everywhere
     scale = bc_alpha / q_values.detach().abs().mean(-1).clamp_min(1e-8)
     bc = (policy_actions - actions).square().mean((-2, -1))

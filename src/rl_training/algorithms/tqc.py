@@ -16,6 +16,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from rl_training.algorithms.argument_checks import require_ensemble
 from rl_training.algorithms.base import Algorithm, Noise, Terms, target_of
 from rl_training.algorithms.registry import register
 from rl_training.algorithms.soft import (
@@ -53,6 +54,7 @@ class TQCConfig(SoftConfig):
 
 def tqc_critic_loss(*, quantiles: Tensor, target_quantiles: Tensor) -> Terms:
     """Quantiles (critics, batch, quantiles), target_quantiles (batch, kept)."""
+    require_ensemble(quantiles=quantiles, target=target_quantiles)
     return {
         "critic_loss": quantile_huber(quantiles, target_quantiles),
         "q_mean": quantiles.mean((-3, -2, -1)),

@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import Any
 
 _MODULES = {
-    "rl_training.api.algorithms": ("ManagedAlgorithm", "algorithm"),
+    "rl_training.api.algorithms": ("ManagedAlgorithm", "algorithm", "load"),
     "rl_training.api.runs": (
         "evaluate", "predict", "resume", "summarize_results", "train", "train_seeds",
     ),
@@ -36,9 +36,9 @@ _MODULES = {
     "rl_training.config.packaged": ("packaged_configs",),
     "rl_training.experiment.configs": ("load_config", "parse_assignments"),
     "rl_training.experiment.seed_processes": ("SeedsFailedError",),
-    "rl_training.reports.seeds": ("group_by_configuration", "summarize_seeds"),
+    "rl_training.reports.seeds": ("differences", "group_by_configuration", "summarize_seeds"),
     "rl_training.data.checks.dataset_checks": ("Finding",),
-    "rl_training.runs.layout": ("check_output_dir",),
+    "rl_training.runs.layout": ("check_output_dir", "runs_in"),
     "rl_training.runs.metadata": ("package_versions",),
     "rl_training.runs.metrics": ("Sink", "register_logger"),
     "rl_training.runs.reading": ("RunReport", "Score", "read_run"),

@@ -4,6 +4,7 @@ from rl_training.algorithms.registry import get_algorithm_spec as get_algorithm_
 from rl_training.algorithms.registry import list_algorithm_specs as list_algorithm_specs
 from rl_training.api.algorithms import ManagedAlgorithm as ManagedAlgorithm
 from rl_training.api.algorithms import algorithm as algorithm
+from rl_training.api.algorithms import load as load
 from rl_training.api.catalog import builtin_datasets as builtin_datasets
 from rl_training.api.catalog import load_plugin as load_plugin
 from rl_training.api.catalog import nested_options as nested_options
@@ -32,9 +33,11 @@ from rl_training.data.checks.dataset_checks import Finding as Finding
 from rl_training.experiment.configs import load_config as load_config
 from rl_training.experiment.configs import parse_assignments as parse_assignments
 from rl_training.experiment.seed_processes import SeedsFailedError as SeedsFailedError
+from rl_training.reports.seeds import differences as differences
 from rl_training.reports.seeds import group_by_configuration as group_by_configuration
 from rl_training.reports.seeds import summarize_seeds as summarize_seeds
 from rl_training.runs.layout import check_output_dir as check_output_dir
+from rl_training.runs.layout import runs_in as runs_in
 from rl_training.runs.metadata import package_versions as package_versions
 from rl_training.runs.metrics import Sink as Sink
 from rl_training.runs.metrics import register_logger as register_logger

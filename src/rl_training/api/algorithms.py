@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 from numpy.typing import ArrayLike, NDArray
 
@@ -14,7 +14,7 @@ from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.experiment.configs import load_config
 from rl_training.runtime.assemble import load_policy, new_run, open_checkpoint
 from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.checkpoints.format import copy_checkpoint
+from rl_training.runtime.checkpoints.format import Checkpoint, copy_checkpoint
 from rl_training.runtime.commands import open_online, open_run
 from rl_training.runtime.config.train_config import TrainConfig
 from rl_training.runtime.policy import Policy
@@ -30,9 +30,9 @@ class ManagedAlgorithm:
 
     algo: ClassVar[str]
 
-    def __init__(self, config: TrainConfig) -> None:
-        if not isinstance(config, TrainConfig):
-            raise ConfigError(f"{type(self).__name__} takes a TrainConfig, got {config!r}")
+    def __init__(self, config: TrainConfig, *others: NoReturn, **options: NoReturn) -> None:
+        if others or options or not isinstance(config, TrainConfig):
+            raise ConfigError(self._wrong_arguments(config, *others, **options))
         if config.algo != self.algo:
             message = f"is {config.algo!r}, but {type(self).__name__} trains {self.algo!r}"
             raise ConfigError([Problem(("algo",), message)])
@@ -54,7 +54,16 @@ class ManagedAlgorithm:
         """
         checkpoint, config = open_checkpoint(path, policy_only=True)
         if config.algo != cls.algo:
-            raise CheckpointError(f"{path} is a checkpoint of {config.algo!r}, not of {cls.algo!r}")
+            raise CheckpointError(
+                f"{path} is a checkpoint of {config.algo!r}, not of {cls.algo!r}; "
+                "rl_training.load(path) takes any"
+            )
+        return cls._of(checkpoint, config, trust_env)
+
+    @classmethod
+    def _of(
+        cls: type[ManagedT], checkpoint: Checkpoint, config: TrainConfig, trust_env: bool
+    ) -> ManagedT:
         if trust_env:
             trust(config.env_id)
         managed = cls(config)
@@ -64,7 +73,7 @@ class ManagedAlgorithm:
 
     def learn(
         self,
-        *,
+        *steps: NoReturn,
         total_timesteps: int | None = None,
         dataset: TransitionDataset | None = None,
         callbacks: Iterable[Callback] = (),
@@ -77,6 +86,10 @@ class ManagedAlgorithm:
 
         With `online` an offline policy is fine-tuned in an environment for `total_timesteps` steps.
         """
+        if steps:
+            raise ConfigError(
+                f"learn takes its budget by name: learn(total_timesteps={steps[0]!r})"
+            )
         if dataset is not None and not isinstance(dataset, TransitionDataset):
             raise ConfigError(f"dataset must be a TransitionDataset, got {dataset!r}")
         total = self.config.total_timesteps if total_timesteps is None else total_timesteps
@@ -158,6 +171,22 @@ class ManagedAlgorithm:
             raise RunError(f"call learn() or {name}.load(path) before {verb}()")
         return self._policy
 
+    def _wrong_arguments(self, config: Any, *others: Any, **options: Any) -> str:
+        """Say how to make one; a policy name with an environment is Stable-Baselines3's way."""
+        name = type(self).__name__
+        if isinstance(config, TrainConfig):
+            return f"{name} takes a TrainConfig alone: options go into its algo_kwargs"
+        if not isinstance(config, str) or not (others or options):
+            return f"{name} takes a TrainConfig, got {config!r}; see {name}.from_config for names"
+        environment = next(iter(others), options.get("env"))
+        spec = getattr(environment, "spec", None)  # of a gymnasium.Env
+        env_id = environment if isinstance(environment, str) else getattr(spec, "id", "...")
+        return (
+            f"{name} takes a TrainConfig, which names the environment instead of holding it:\n"
+            f"{name}(TrainConfig(algo={self.algo!r}, env_id={env_id!r}, algo_kwargs={{...}})); "
+            "networks: hidden_sizes in algo_kwargs"
+        )
+
     def __repr__(self) -> str:
         trained = "untrained" if self._policy is None else f"{self._checkpoint}"
         return f"{type(self).__name__}({self.config.env_id or 'logs'}, {trained})"
@@ -175,6 +204,15 @@ def managed_class(spec: AlgorithmSpec) -> type[ManagedAlgorithm]:
             {"algo": spec.name, "__doc__": spec.summary, "__module__": "rl_training.api"},
         )
     return _MANAGED[spec.name]
+
+
+def load(path: str | Path, *, trust_env: bool = False) -> ManagedAlgorithm:
+    """Load a checkpoint or a run directory of any algorithm; `trust_env` as in `ManagedAlgorithm.load`.
+
+    The algorithm of a plugin has to be registered before: `load_plugin(file)`.
+    """
+    checkpoint, config = open_checkpoint(path, policy_only=True)
+    return algorithm(config.algo)._of(checkpoint, config, trust_env)
 
 
 def algorithm(name: str) -> type[ManagedAlgorithm]:

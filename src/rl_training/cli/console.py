@@ -7,7 +7,6 @@ import json
 import logging
 import math
 import os
-import re
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -16,9 +15,12 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from rl_training import api
-from rl_training.config import visible
+from rl_training.config import lasting, visible, without_colours
 
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+# order in which metrics are printed, by the part of their name before the slash
+_GROUPS = {"eval": 0, "rollout": 1, "train": 3, "time": 4}
+_OTHER_GROUP = 2
+_FIRST = ("eval/return_mean", "eval/return_std", "eval/length_mean", "rollout/return_mean")
 _reserved: list[TextIO] = []  # stdout, while nothing but a JSON document may reach it
 
 
@@ -30,7 +32,22 @@ def say(text: str = "") -> None:
 
 def note(text: str) -> None:
     """Write a line that is not part of the result to stderr."""
-    sys.stderr.write(f"{visible(text)}\n")
+    stream = lasting(sys.stderr)
+    stream.write(f"{visible(text)}\n")
+    stream.flush()
+
+
+def say_metrics(metrics: Mapping[str, float]) -> None:
+    """Write metrics in columns: scores, then collecting, then the user's, losses, times."""
+
+    def rank(name: str) -> tuple[int, int, str]:
+        group = name.split("/")[0]
+        first = _FIRST.index(name) if name in _FIRST else len(_FIRST)
+        return _GROUPS.get(group, _OTHER_GROUP), first, name
+
+    width = max(map(len, metrics), default=0)
+    for name in sorted(metrics, key=rank):
+        say(f"{name:{width}}  {metrics[name]:.6g}")
 
 
 def say_json(value: Any) -> None:
@@ -83,8 +100,7 @@ def show_notes(quiet: bool = False, debug: bool | None = None) -> None:
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
         if issubclass(category, UserWarning):
-            # gymnasium colours its warnings; what else a message holds is not ours to interpret
-            note(f"warning: {_COLOURS.sub('', str(message))}")
+            note(f"warning: {without_colours(str(message))}")
 
     warnings.showwarning = show
 

@@ -8,7 +8,14 @@ from typing import Annotated
 import typer
 
 from rl_training import api
-from rl_training.cli.console import JsonOption, PluginOption, TrustEnvOption, say, say_json
+from rl_training.cli.console import (
+    JsonOption,
+    PluginOption,
+    TrustEnvOption,
+    say,
+    say_json,
+    say_metrics,
+)
 
 
 def evaluate(
@@ -41,7 +48,6 @@ def evaluate(
     if json:
         say_json({**metrics, **({} if video_dir is None else {"videos": str(video_dir)})})
         return
-    for name, value in metrics.items():
-        say(f"{name}  {value:.6g}")
+    say_metrics(metrics)
     if video_dir is not None:
         say(f"videos  {video_dir}")

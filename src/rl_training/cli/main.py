@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from rl_training import api
 from rl_training.cli import data, doctor, evaluate, predict, report, show, signals, train
 from rl_training.cli.console import note, say, show_notes, stdout_for_result
 from rl_training.config import RLTrainingError, RunError
@@ -84,11 +85,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         # usage errors: later versions of typer have a copy of click's classes, so not by class
         if hasattr(error, "show") and hasattr(error, "exit_code"):
+            assignment = _meant_assignment(getattr(error, "option_name", None), words)
+            if assignment is not None:
+                note(f"error: options of a configuration are written key=value: {assignment}")
+                return USER_ERROR
             usage = io.StringIO()
             error.show(file=usage)
             note(usage.getvalue().rstrip("\n"))
             return int(error.exit_code)
         return signals.exit_code() if signals.came() else _fail(error, RUN_FAILED, debug)
+
+
+def _meant_assignment(option: str | None, words: Sequence[str]) -> str | None:
+    """Return `tau=0.1` for `--tau 0.1`, if that is an option of configurations."""
+    if option is None or not {"train", "config"} & set(words[:2]):
+        return None
+    key = option.strip("-").replace("-", "_")
+    if not any(key in group.model_fields for group in api.option_groups(key).values()):
+        return None
+    for word, following in zip(words, [*words[1:], "VALUE"], strict=True):
+        if word == option:
+            return f"{key}={'VALUE' if following.startswith('-') else following}"
+        if word.startswith(f"{option}="):
+            return f"{key}={word.removeprefix(f'{option}=')}"
+    return None
 
 
 def _fail(error: Exception, code: int, debug: bool) -> int:

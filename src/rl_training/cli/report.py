@@ -17,28 +17,43 @@ if TYPE_CHECKING:
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Run directories, finished or not.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(help="Run directories, finished or not, or directories of such."),
+    ],
     json: JsonOption = False,
 ) -> None:
     """Show how runs ended, what they reached and where their time went."""
-    reports = [api.read_run(run) for run in dict.fromkeys(runs)]
+    directories = [run for path in runs for run in (api.runs_in(path) or [path])]
+    reports = [api.read_run(run) for run in dict.fromkeys(directories)]
     groups = api.group_by_configuration(reports)
+    differing = api.differences(groups)
     if json:
-        several = [api.summarize_seeds(group) for group in groups if len(group) > 1]
+        several = [
+            {**api.summarize_seeds(group), "differs": differs}
+            for group, differs in zip(groups, differing, strict=True)
+            if len(group) > 1
+        ]
         say_json({"runs": [report.as_dict() for report in reports], "groups": several})
         return
-    for position, group in enumerate(groups):
+    for position, (group, differs) in enumerate(zip(groups, differing, strict=True)):
         if position:
             say()
         if len(group) == 1:
-            _say_run(group[0])
+            _say_run(group[0], differs)
         else:
-            _say_group(group, api.summarize_seeds(group))
+            _say_group(group, differs, api.summarize_seeds(group))
 
 
-def _say_run(run: RunReport) -> None:
+def _title(run: RunReport, differs: dict[str, Any]) -> str:
+    """Name algorithm, environment, and the options that other configurations have otherwise."""
+    options = (f", {key} {'default' if value is None else value}" for key, value in differs.items())
+    return f"{run.algo} on {run.env_id or 'logs'}{''.join(options)}"
+
+
+def _say_run(run: RunReport, differs: dict[str, Any]) -> None:
     say(run.run)
-    say(f"  {run.algo} on {run.env_id or 'logs'}, seed {run.seed}, step {run.step}: {_ending(run)}")
+    say(f"  {_title(run, differs)}, seed {run.seed}, step {run.step}: {_ending(run)}")
     if run.latest is None or run.best is None:
         say("  not evaluated")
     else:
@@ -50,9 +65,10 @@ def _say_run(run: RunReport) -> None:
     _say_times([run])
 
 
-def _say_group(group: Sequence[RunReport], summary: dict[str, Any]) -> None:
-    first = group[0]
-    say(f"{first.algo} on {first.env_id or 'logs'}: {len(group)} runs of one configuration")
+def _say_group(
+    group: Sequence[RunReport], differs: dict[str, Any], summary: dict[str, Any]
+) -> None:
+    say(f"{_title(group[0], differs)}: {len(group)} runs of one configuration")
     rows = [("seed", "step", "final", "best", "at step", "seconds", "end", "run")]
     for run in group:
         final = "-" if run.final is None else _score(run.final)
@@ -87,12 +103,12 @@ def _score(score: Score) -> str:
     return _plus_minus(score.mean, score.std)
 
 
-def _plus_minus(mean: float, spread: float) -> str:
-    """Format with four digits of the mean, and as many decimals of the spread."""
-    size = max(abs(mean), spread)
+def _plus_minus(mean: float, spread: float | None) -> str:
+    """Format with four digits of the mean, and as many decimals of the spread, if there is one."""
+    size = max(abs(mean), spread or 0.0)
     decimals = 3 - math.floor(math.log10(size)) if 0 < size < math.inf else 0
     decimals = min(max(decimals, 0), 9)
-    return f"{mean:.{decimals}f} ± {spread:.{decimals}f}"
+    return f"{mean:.{decimals}f}" + ("" if spread is None else f" ± {spread:.{decimals}f}")
 
 
 def _ending(run: RunReport) -> str:

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rl_training.cli.console import note
-from rl_training.config import visible
+from rl_training.config import lasting, visible
 
 LINE_SECONDS = 10.0
 
@@ -24,7 +24,6 @@ class SeedLines:
     def __init__(self, seeds: Sequence[int], *, quiet: bool = False) -> None:
         self._texts = dict.fromkeys(seeds, "waiting")
         self._shown = dict.fromkeys(seeds, 0.0)
-        self._returns: dict[int, float | None] = dict.fromkeys(seeds)
         self._quiet = quiet
         self._live: Live | None = None
 
@@ -42,29 +41,32 @@ class SeedLines:
             return
         if self._quiet:
             return
-        self._texts[seed] = _text(message)
-        if sys.stderr.isatty():
-            self._start_live()
+        if message["state"] == "created":
+            self._write(f"seed {seed}  run {message['run_dir']}")
             return
-        due = time.perf_counter() - self._shown[seed] >= LINE_SECONDS
-        score = message.get("return", self._returns[seed])
-        if due or score != self._returns[seed] or message["state"] != "running":
+        self._texts[seed] = _text(message)
+        is_live = sys.stderr.isatty()
+        if is_live:
+            self._start_live()
+        due = message["state"] != "running" or (
+            time.perf_counter() - self._shown[seed] >= LINE_SECONDS
+        )
+        # live lines show all but evaluations that are past
+        if message.get("evaluated") or (due and not is_live):
             self._shown[seed] = time.perf_counter()
-            self._returns[seed] = score
             self._write(f"seed {seed}  {self._texts[seed]}")
 
     def _start_live(self) -> None:
         if self._live is None:
-            console = Console(file=sys.stderr)
+            console = Console(file=lasting(sys.stderr))
             self._live = Live(console=console, get_renderable=self._table, transient=True)
             self._live.start()
 
     def _write(self, line: str) -> None:
         if self._live is not None:
-            self._live.console.print(Text(visible(line)))  # above the live lines
+            self._live.console.print(Text(visible(line)), soft_wrap=True)  # above the live lines
             return
         note(line)
-        sys.stderr.flush()
 
     def _table(self) -> Table:
         table = Table.grid(padding=(0, 2))

@@ -17,6 +17,7 @@ from rl_training.cli.console import (
     note,
     say,
     say_json,
+    say_metrics,
     show_notes,
 )
 from rl_training.cli.seed_lines import SeedLines
@@ -64,6 +65,10 @@ def train(
     if jobs is not None and seeds is None:
         raise ConfigError("--jobs is for several seeds: --seeds 1,2,3")
     values = api.parse_assignments(overrides or [])
+    if seeds is not None and "seed" in values:
+        raise ConfigError(
+            f"seed is given twice: leave out --seeds {seeds} or seed={values['seed']}"
+        )
     loaded = api.load_config(config, _with_options(values, output_dir=output_dir, device=device))
     numbers = [loaded.seed] if seeds is None else _parse_seeds(seeds)
     try:
@@ -143,16 +148,16 @@ def _say_results(results: Sequence[TrainResult], json: bool) -> None:
         say(f"run         {result.run_dir}")
         say(f"checkpoint  {result.checkpoint_path}")
         say(f"stopped     {result.stop_reason}")
-        for name, value in result.metrics.items():
-            if not name.endswith("_seconds"):  # of the last row only; `report` has the whole run's
-                say(f"{name}  {value:.6g}")
+        # seconds are those of the last row only; `report` has the whole run's
+        metrics = {k: v for k, v in result.metrics.items() if not k.endswith("_seconds")}
+        say_metrics(metrics)
     for name, (mean, spread) in summary.items():
         if name.startswith("eval/"):
-            say(f"over {len(finished)} seeds  {name}  {mean:.4g} ± {spread:.2g}")
+            say(f"over {len(finished)} seeds  {name:16}  {mean:.4g} ± {spread:.2g}")
 
 
 def _as_json(
-    results: Sequence[TrainResult], summary: Mapping[str, tuple[float, float]]
+    results: Sequence[TrainResult], summary: Mapping[str, tuple[float, float | None]]
 ) -> dict[str, Any]:
     runs = [
         {

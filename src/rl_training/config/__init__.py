@@ -4,7 +4,7 @@
 - `options`  `Options`, the base of every group of options, and `option`, one of its fields
 - `yaml`     reading and writing YAML
 - `packaged` names and texts of packaged configurations
-- `text`     text from files on its way to a terminal
+- `text`     text on its way to a terminal
 """
 
 from rl_training.config.errors import (
@@ -22,7 +22,7 @@ from rl_training.config.errors import (
 )
 from rl_training.config.options import Options, OptionsT, option, problems_of, type_name
 from rl_training.config.packaged import packaged_config_text, packaged_configs
-from rl_training.config.text import visible
+from rl_training.config.text import lasting, visible, without_colours
 from rl_training.config.yaml import dump_yaml, parse_yaml
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "RLTrainingError",
     "RunError",
     "dump_yaml",
+    "lasting",
     "option",
     "packaged_config_text",
     "packaged_configs",
@@ -47,4 +48,5 @@ __all__ = [
     "type_name",
     "unknown_key",
     "visible",
+    "without_colours",
 ]

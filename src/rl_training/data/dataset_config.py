@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import field_validator, model_validator
 
 from rl_training.config import ConfigError, Options, Problem, option
-from rl_training.data.formats import get_format, problems_with_options
+from rl_training.data.formats import get_format, kind_advice, problems_with_options
 
 
 class DatasetChoice(Options):
@@ -132,13 +132,18 @@ class DatasetConfig(DatasetChoice):
                 return [Problem(("dataset_mix",), "give either dataset_mix or dataset_kind")]
             return [Problem((key,), "belongs inside the parts of dataset_mix") for key in keys]
         if self.dataset_kind is None:
-            return [Problem((key,), f"{key} needs dataset_kind") for key in keys]
+            return [
+                Problem((key,), f"{key} needs dataset_kind{kind_advice(key, value)}")
+                for key, value in keys.items()
+            ]
         return problems_with_options(self.dataset_kind, keys)
 
     def _value_problems(self) -> list[Problem]:
         problems = []
         if self.reward_scale == 0:
-            problems.append(Problem(("reward_scale",), "must not be 0"))
+            problems.append(
+                Problem(("reward_scale",), "must not be 0: every reward would be the same")
+            )
         low, high = self.reward_clip_min, self.reward_clip_max
         if low is not None and high is not None and low >= high:
             problems.append(

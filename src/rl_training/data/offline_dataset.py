@@ -22,10 +22,10 @@ from rl_training.data.packing.source import ArraySource
 from rl_training.data.saving import save_dataset
 from rl_training.data.transitions.argument_checks import (
     Numbers,
+    checked_reward,
     ordered,
     per_column,
     require_all,
-    require_float32,
     require_fraction,
 )
 from rl_training.data.transitions.batch import Batch
@@ -33,7 +33,8 @@ from rl_training.data.transitions.batch_memory import BatchMemory, on_cpu
 from rl_training.data.transitions.episodes import Episodes, choose_best, choose_share, rows_of
 from rl_training.data.transitions.fields import DatasetFields
 from rl_training.data.transitions.returns import returns_to_go
-from rl_training.data.transitions.view import Affine, RewardTransform, RowView
+from rl_training.data.transitions.view import ColumnStep, RewardTransform, RowView
+from rl_training.spec import unit_scale
 
 
 class TransitionDataset(DatasetFields):
@@ -125,7 +126,10 @@ class TransitionDataset(DatasetFields):
         return self._view.rows_at(stored)
 
     def with_reward_transforms_of(self, rows: Tensor) -> Tensor:
-        """Apply this dataset's reward transforms, in place, to packed rows of another source."""
+        """Apply this dataset's reward transforms, in place, to rows that an environment gave.
+
+        Its reward wrappers have shaped those already (`with_wrapper_rewards`).
+        """
         for transform in self._view.reward_transforms:
             transform.apply_(rows[:, self.layout.reward])
         return rows
@@ -144,24 +148,31 @@ class TransitionDataset(DatasetFields):
         clip_max: float | None = None,
     ) -> TransitionDataset:
         """Rewards scaled, then shifted, then clipped; several calls act one after the other."""
-        numbers = {"scale": scale, "shift": shift, "clip_min": clip_min, "clip_max": clip_max}
-        for name, value in numbers.items():
-            if value is not None:
-                require_float32(value, name)
-        if clip_min is not None and clip_max is not None and clip_min >= clip_max:
-            raise DatasetError(f"clip_min {clip_min} must be less than clip_max {clip_max}")
-        step = RewardTransform(scale, shift, clip_min, clip_max)
+        step = checked_reward(scale, shift, clip_min, clip_max)
         if step == RewardTransform():
             return self
         return self._with(reward_transforms=(*self._view.reward_transforms, step))
 
+    def with_wrapper_rewards(
+        self,
+        scale: float = 1.0,
+        shift: float = 0.0,
+        clip_min: float | None = None,
+        clip_max: float | None = None,
+    ) -> TransitionDataset:
+        """Rewards as an environment's reward wrappers would give them, before all transforms."""
+        step = checked_reward(scale, shift, clip_min, clip_max)
+        if step == RewardTransform():
+            return self
+        return self._with(wrapper_rewards=(*self._view.wrapper_rewards, step))
+
     def with_observation_normalization(self, mean: Numbers, std: Numbers) -> TransitionDataset:
-        """(obs - mean) / std, for next observations too."""
-        center = per_column(mean, self.obs_dim, "mean")
-        spread = per_column(std, self.obs_dim, "std")
+        """(obs - mean) / std, for next observations too, as `ObservationNormalizer` has it."""
+        center = per_column(mean, self.obs_dim, "mean").float()
+        spread = per_column(std, self.obs_dim, "std").float()
         require_all(spread > 0, spread, "std must be greater than 0")
-        before = self._view.obs_affine or Affine.identity(self.obs_dim)
-        return self._with(obs_affine=before.then(1 / spread, -center / spread))
+        step = ColumnStep(center, 1 / spread)
+        return self._with(obs_steps=(*self._view.obs_steps, step))
 
     def with_action_scaling(
         self, low: Numbers, high: Numbers, *, clip: bool = False
@@ -169,24 +180,19 @@ class TransitionDataset(DatasetFields):
         """Actions of [low, high] as [-1, 1], clipped if asked; a dimension without width is 0."""
         self._require_continuous("scaled")
         bottom, top = ordered(low, high, self.action_width)
-        width = top - bottom
-        scale = torch.where(width > 0, 2 / width, 0.0)
-        offset = torch.where(width > 0, -1 - bottom * scale, 0.0)
-        before = self._view.action_affine or Affine.identity(self.action_width)
-        limits = self._view.action_limits  # of an earlier clip, in units that change here
-        if limits is not None:
-            limits = (limits[0] * scale + offset, limits[1] * scale + offset)
-        scaled = self._with(action_affine=before.then(scale, offset), action_limits=limits)
+        center, _, inverse = unit_scale(bottom.numpy(), top.numpy())
+        step = ColumnStep(torch.from_numpy(center), torch.from_numpy(inverse))
+        scaled = self._with(action_steps=(*self._view.action_steps, step))
         return scaled.with_action_clipping() if clip else scaled
 
     def with_action_clipping(self, low: Numbers = -1.0, high: Numbers = 1.0) -> TransitionDataset:
         """Actions, in the units they have by now, clipped to [low, high]."""
         self._require_continuous("clipped")
-        bottom, top = ordered(low, high, self.action_width)
-        if self._view.action_limits is not None:
-            before = self._view.action_limits
-            bottom, top = before[0].clamp(bottom, top), before[1].clamp(bottom, top)
-        return self._with(action_limits=(bottom, top))
+        bottom, top = (bound.float() for bound in ordered(low, high, self.action_width))
+        *before, last = self._view.action_steps or (ColumnStep.identity(self.action_width),)
+        if last.limits is not None:
+            bottom, top = (bound.clamp(bottom, top) for bound in last.limits)
+        return self._with(action_steps=(*before, last._replace(limits=(bottom, top))))
 
     def _require_continuous(self, change: str) -> None:
         if self.discrete:

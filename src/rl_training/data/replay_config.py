@@ -9,6 +9,8 @@ from pydantic.fields import FieldInfo
 
 from rl_training.config import Options, OptionsT, option
 
+_UNNAMED = "<other defaults>"
+
 
 class ReplayConfig(Options):
     """Shared by every algorithm that collects; `replay_options` gives one its own defaults."""
@@ -59,4 +61,14 @@ def with_defaults(group: type[OptionsT], defaults: dict[str, Any]) -> type[Optio
     for name, default in defaults.items():
         field = group.model_fields[name]
         fields[name] = (field.annotation, FieldInfo.merge_field_infos(field, default=default))
-    return create_model(group.__name__, __base__=group, **fields)
+    made = create_model(group.__name__, __base__=group, **fields)
+    made.__qualname__ = _UNNAMED
+    return made
+
+
+def name_options(owner: type, attribute: str) -> None:
+    """Name options made by `with_defaults` after the class attribute that holds them, so pickle finds them."""
+    group = vars(owner).get(attribute)
+    if group is not None and group.__qualname__ == _UNNAMED:
+        group.__module__ = owner.__module__
+        group.__qualname__ = f"{owner.__qualname__}.{attribute}"

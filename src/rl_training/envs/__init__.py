@@ -10,6 +10,7 @@
 - `goals`            goal observations as vectors
 - `goal_rewards`     rewards for other goals, for hindsight experience replay
 - `goal_envs`        two small environments with goals
+- `plain_warnings`   no colour codes in warnings outside of terminals
 - `errors`           errors of an environment's own code in one line
 """
 

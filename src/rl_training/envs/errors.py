@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -11,10 +12,28 @@ from typing import Any
 from rl_training.config import RLTrainingError, RunError
 
 log = logging.getLogger("rl_training")
+# errors of the code that calls an environment, and what the environment has to change
+_INTERFACE = {
+    r"not enough values to unpack \(expected 5, got 4\)": "step() returned 4 values, as in Gym before "
+    "0.26; return obs, reward, terminated, truncated, info",
+    r"values to unpack \(expected 2": "reset() must return obs and info, as a tuple: return obs, {}",
+    r"reset\(\) got an unexpected keyword argument": "reset() must take a seed: "
+    "def reset(self, *, seed=None, options=None)",
+    r"Output array is the wrong shape": "an observation has another shape than observation_space: "
+    "change one of them",
+}
 
 
 class WorkerError(Exception):
     """Error of an environment in another process, as text: it may not survive pickling."""
+
+
+class StepAbandoned(BaseException):
+    """Raised inside an environment that takes too long; not an `Exception`, which it might catch."""
+
+    def __init__(self, timeout: float | None) -> None:
+        super().__init__(timeout)
+        self.timeout = timeout  # seconds; None after a signal
 
 
 class naming_the_env:  # noqa: N801 - read as a phrase after `with`
@@ -37,14 +56,39 @@ class naming_the_env:  # noqa: N801 - read as a phrase after `with`
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # `sys.exit` in an environment must not end the training process without a word
-        if isinstance(error, (Exception, SystemExit)) and not isinstance(error, RLTrainingError):
-            raise RunError(f"{self.env_id} failed: {_reason(error)}") from error
+        # `sys.exit`, a cancelled coroutine or a panic of native code is no `Exception`, and must not end
+        # the training process without a word
+        if error is not None and not isinstance(error, _PASSED_ON):
+            raise RunError(f"{self.env_id} failed: {reason_of(error)}") from error
 
 
-def _reason(error: BaseException) -> str:
-    first_line = str(error).strip().split("\n")[0]
-    return first_line if isinstance(error, WorkerError) else f"{type(error).__name__}: {first_line}"
+_PASSED_ON = (RLTrainingError, StepAbandoned, KeyboardInterrupt)
+
+
+def reason_of(error: BaseException) -> str:
+    """Put an error of an environment in one line: what to change, if the line is known to mean that."""
+    try:
+        first_line = str(error).strip().split("\n")[0]
+    except Exception:  # whatever the error's own text does
+        first_line = "an error without a text"
+    if isinstance(error, WorkerError):
+        return first_line
+    if _raised_by_the_caller(error):
+        for pattern, advice in _INTERFACE.items():
+            if re.search(pattern, first_line):
+                return advice
+    return f"{type(error).__name__}: {first_line}"
+
+
+def _raised_by_the_caller(error: BaseException) -> bool:
+    """Tell an error of gymnasium, numpy or this package from one in the environment's own code."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    module = "" if frame is None else str(frame.tb_frame.f_globals.get("__name__"))
+    return module.split(".")[0] in ("gymnasium", "numpy", "rl_training") and not module.startswith(
+        "gymnasium.envs"
+    )
 
 
 @contextmanager

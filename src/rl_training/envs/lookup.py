@@ -21,6 +21,7 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator, parse_env_id
 
 from rl_training.config import EnvError, MissingExtraError, suggest
 from rl_training.envs.goal_envs import register_goal_envs
+from rl_training.envs.plain_warnings import colour_on_terminals_only
 from rl_training.imports import search_working_directory
 
 # Named in gymnasium's own messages -> the package as people call it, and the extra that holds it.
@@ -36,6 +37,7 @@ _ROBOTICS = re.compile(
 # Keys of env_kwargs that never reach gymnasium, so that a misspelled one finds its name.
 RESERVED_KEYS = ("wrappers", "training", "evaluation")
 register_goal_envs()
+colour_on_terminals_only()
 
 
 def build_env(env_id: str, make_kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:

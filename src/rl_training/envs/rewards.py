@@ -25,7 +25,10 @@ class RewardTransformConfig(Options):
     clip_max: float | None = option(None, "upper limit after scale and shift")
 
     @model_validator(mode="after")
-    def _limits_are_ordered(self) -> RewardTransformConfig:
+    def _rewards_stay_apart(self) -> RewardTransformConfig:
+        if self.scale == 0:
+            message = "must not be 0: every reward would be the same"
+            raise ConfigError([Problem(("scale",), message)])
         low, high = self.clip_min, self.clip_max
         if low is not None and high is not None and low >= high:
             message = f"must be below clip_max ({high:g}), got {low:g}"

@@ -36,7 +36,14 @@ class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
         seed = int(words[0])
         # an environment may draw from its action space, which has a generator of its own
         self.env.action_space.seed(seed)
-        return self.env.reset(seed=seed, options=options)
+        obs, info = self.env.reset(seed=seed, options=options)
+        expected = self.observation_space.shape
+        if expected is not None and np.shape(obs) != expected:
+            raise ValueError(
+                f"reset() returned an observation of shape {np.shape(obs)}, but observation_space has "
+                f"shape {expected}: change one of them"
+            )
+        return obs, info
 
     def restore(self, snapshots: Sequence[Snapshot]) -> Any:
         """Play this environment's snapshot again; return the observation it leads to."""

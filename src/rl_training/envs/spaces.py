@@ -16,7 +16,7 @@ from rl_training.envs.env_config import EnvKwargs
 from rl_training.envs.errors import closing
 from rl_training.envs.factory import make_raw_env
 from rl_training.envs.goals import has_goals
-from rl_training.spec import ProblemSpec
+from rl_training.spec import ProblemSpec, unit_scale
 
 _FLATTEN = (
     "wrap the environment in gymnasium.wrappers.FlattenObservation "
@@ -171,13 +171,8 @@ class ActionScaler:
         self._start = spec.action_start
         self._low = np.asarray(spec.action_low, np.float32)
         self._high = np.asarray(spec.action_high, np.float32)
-        self._center = (self._low + self._high) / 2
+        self._center, self._half, self._inverse = unit_scale(self._low, self._high)
         self._shifted = bool(self._center.any())
-        self._half = (self._high - self._low) / 2
-        # A dimension with one possible value has no scale; its unit action is 0.
-        self._inverse = np.divide(
-            1, self._half, where=self._half > 0, out=np.zeros_like(self._half)
-        )
 
     def to_env(self, action: ArrayLike) -> NDArray[Any]:
         """Convert to what `env.step` takes, clipped to the bounds; one action or a batch."""

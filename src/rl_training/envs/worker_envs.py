@@ -20,7 +20,7 @@ from gymnasium.vector import AsyncVectorEnv
 from gymnasium.vector.async_vector_env import AsyncState, _async_worker
 
 from rl_training.config import EnvError, RunError
-from rl_training.envs.errors import WorkerError
+from rl_training.envs.errors import WorkerError, reason_of
 
 STOP_SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
@@ -142,7 +142,7 @@ def _deaf_worker(index: int, make: Callable[[], Any], pipe: Any, *rest: Any) -> 
 
 
 class _PlainErrors(gym.Wrapper[Any, Any, Any, Any]):
-    """Turns every error of an environment into a `WorkerError`, `sys.exit` included."""
+    """Turns whatever an environment raises into a `WorkerError`, `sys.exit` included."""
 
     def step(self, action: Any) -> Any:
         with _as_text():
@@ -172,5 +172,5 @@ class _PlainErrors(gym.Wrapper[Any, Any, Any, Any]):
 def _as_text() -> Iterator[None]:
     try:
         yield
-    except (Exception, SystemExit) as error:
-        raise WorkerError(f"{type(error).__name__}: {error}") from None
+    except BaseException as error:  # this process has no other way to say what happened
+        raise WorkerError(reason_of(error)) from None

@@ -20,7 +20,13 @@ from rl_training.config import (
 from rl_training.data.dataset_config import DatasetChoice
 from rl_training.data.formats import list_formats
 from rl_training.files import read_regular
-from rl_training.runtime.config.train_config import ALIASES, REMOVED, TrainConfig, group_classes
+from rl_training.runtime.config.train_config import (
+    ALIASES,
+    REMOVED,
+    TrainConfig,
+    not_an_option,
+    option_names,
+)
 
 MAX_BYTES = 4 << 20  # of a configuration file
 KWARGS = ("algo_kwargs", "env_kwargs")
@@ -68,7 +74,7 @@ def parse_assignments(words: Iterable[str]) -> dict[str, Any]:
         if key in parsed:
             raise ConfigError(f"{key} is given twice")
         if not value:
-            raise ConfigError(f"{key} has no value; write {key}=null to unset it")
+            raise ConfigError(f"{key} has no value; write {key}=VALUE, or {key}=null to unset it")
         parsed[key] = parse_yaml(value, f"the value of {key}")
     return parsed
 
@@ -106,16 +112,14 @@ def _full_path(key: str, algo: Any) -> tuple[str, ...]:
         return (first, *rest)
     if first in REMOVED:
         raise ConfigError([Problem((key,), REMOVED[first])])
-    options: set[str] = set()
-    if isinstance(algo, str):
-        for group in group_classes(get_algorithm_spec(algo)).values():
-            options |= set(group.model_fields)
     first = ALIASES.get(first, first)
+    if not isinstance(algo, str):
+        raise ConfigError([Problem((key,), unknown_key(first, TrainConfig.model_fields))])
+    spec = get_algorithm_spec(algo)
+    options = option_names(spec)
     if first in options:
         return ("algo_kwargs", first, *rest)
-    raise ConfigError(
-        [Problem((key,), unknown_key(first, options | set(TrainConfig.model_fields)))]
-    )
+    raise ConfigError([Problem((key,), not_an_option(first, spec, options))])
 
 
 def _drop_inapplicable_keys(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from statistics import fmean
 
 from rl_training.config import ConfigError, RunError
 from rl_training.experiment.seed_processes import (
@@ -13,6 +12,7 @@ from rl_training.experiment.seed_processes import (
     SeedsFailedError,
     train_in_processes,
 )
+from rl_training.reports.seeds import deviation
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.commands import train
 from rl_training.runtime.config.train_config import TrainConfig
@@ -81,10 +81,11 @@ class ExperimentManager:
         return results
 
     @staticmethod
-    def summary(results: Sequence[TrainResult]) -> dict[str, tuple[float, float]]:
-        """Mean and standard deviation over runs of every final metric that all of them have."""
+    def summary(results: Sequence[TrainResult]) -> dict[str, tuple[float, float | None]]:
+        """Mean and sample standard deviation over runs of every final metric that all of them have.
+
+        One run has no deviation: None.
+        """
         shared = set.intersection(*(set(result.metrics) for result in results))
-        values = {
-            name: np.array([result.metrics[name] for result in results]) for name in sorted(shared)
-        }
-        return {name: (float(array.mean()), float(array.std())) for name, array in values.items()}
+        values = {name: [result.metrics[name] for result in results] for name in sorted(shared)}
+        return {name: (fmean(runs), deviation(runs)) for name, runs in values.items()}

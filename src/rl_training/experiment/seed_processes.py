@@ -28,7 +28,9 @@ from rl_training.runtime.trainer import TrainResult
 log = logging.getLogger("rl_training")
 # called with a seed and a message about it, whose `state` is one of
 #   starting
-#   running  step, total, updates_per_second, return (None before the first evaluation)
+#   created  run_dir
+#   running  step, total, updates_per_second, return (None before the first evaluation),
+#            evaluated (just now)
 #   note     text
 #   ended    run_dir, checkpoint_path, metrics, stop_reason
 #   failed   error, is_user_error

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from rl_training.algorithms.registry import load_plugin
-from rl_training.config import RLTrainingError, RunError
+from rl_training.config import RLTrainingError, RunError, without_colours
 from rl_training.imports import forget_safe_path
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.commands import train
@@ -36,6 +36,7 @@ class ProgressMessages(Callback):
 
     def on_train_start(self, state: TrainerState) -> None:
         self._started, self._first_update = time.perf_counter(), state.update_count
+        self._send({"state": "created", "run_dir": str(state.run_dir)})
         self._send_progress(state)
 
     def on_collect_end(self, state: TrainerState, env_steps: int) -> None:
@@ -46,13 +47,13 @@ class ProgressMessages(Callback):
 
     def on_eval_end(self, state: TrainerState, metrics: Mapping[str, float]) -> None:
         self._score = metrics["eval/return_mean"]
-        self._send_progress(state)
+        self._send_progress(state, evaluated=True)
 
     def _tick(self, state: TrainerState) -> None:
         if time.perf_counter() - self._sent >= SECONDS:
             self._send_progress(state)
 
-    def _send_progress(self, state: TrainerState) -> None:
+    def _send_progress(self, state: TrainerState, *, evaluated: bool = False) -> None:
         self._sent = time.perf_counter()
         updates = state.update_count - self._first_update
         self._send(
@@ -62,6 +63,7 @@ class ProgressMessages(Callback):
                 "total": self._total,
                 "updates_per_second": updates / max(self._sent - self._started, 1e-9),
                 "return": self._score,
+                "evaluated": evaluated,
             }
         )
 
@@ -122,7 +124,7 @@ def _send_notes(send: Send, debug: bool) -> None:
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
         if issubclass(category, UserWarning):
-            send({"state": "note", "text": str(message)})
+            send({"state": "note", "text": without_colours(str(message))})
 
     logger = logging.getLogger("rl_training")
     logger.setLevel(logging.DEBUG if debug else logging.WARNING)

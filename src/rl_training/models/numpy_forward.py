@@ -57,9 +57,9 @@ class _Live:
         # a vector costs less than a matrix of one row
         return self._forward(x[0])[None] if len(x) == 1 else self._forward(x)
 
-    def __deepcopy__(self, memo: Any) -> None:
-        """Copy nothing: a copied network makes views of its own weights."""
-        return
+    def __reduce__(self) -> Any:
+        """Copy and pickle nothing: a copied network makes views of its own weights."""
+        return type(None), ()
 
 
 def live(net: MLP) -> NumpyFunction:

@@ -1,11 +1,11 @@
-"""Runs of one configuration with several seeds: grouping, mean and standard deviation."""
+"""Runs of one configuration with several seeds: grouping, what differs, mean and standard deviation."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite, nan
 from pprint import pformat
-from statistics import fmean, pstdev
+from statistics import fmean, stdev
 from typing import Any
 
 from rl_training.runs.reading import RunReport
@@ -23,8 +23,50 @@ def group_by_configuration(reports: Iterable[RunReport]) -> list[list[RunReport]
     return [sorted(group, key=lambda report: report.seed) for group in groups.values()]
 
 
+def differences(groups: Sequence[Sequence[RunReport]]) -> list[dict[str, Any]]:
+    """Options, by dotted name, in which a configuration differs from others of its algorithm and environment.
+
+    An option that a configuration leaves at its default is None.
+    """
+    options = [_flat(group[0].config) for group in groups]
+    kinds = [(group[0].algo, group[0].env_id) for group in groups]
+    result = []
+    for kind, mine in zip(kinds, options, strict=True):
+        others = [theirs for other, theirs in zip(kinds, options, strict=True) if other == kind]
+        keys = dict.fromkeys(key for theirs in others for key in theirs)
+        result.append(
+            {
+                key: mine.get(key)
+                for key in keys
+                if any(theirs.get(key) != mine.get(key) for theirs in others)
+            }
+        )
+    return result
+
+
+def _flat(config: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
+    """Options by dotted name; `algo_kwargs.` is left out, as on the command line."""
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        if not prefix and key in RUN_KEYS:
+            continue
+        if isinstance(value, Mapping):
+            flat |= _flat(value, "" if not prefix and key == "algo_kwargs" else f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def deviation(values: Sequence[float]) -> float | None:
+    """Sample standard deviation over seeds; None for one seed, which has no spread."""
+    if len(values) < 2:
+        return None
+    # stdev works with fractions, which NaN and infinity are not
+    return stdev(values) if all(map(isfinite, values)) else nan
+
+
 def summarize_seeds(group: Sequence[RunReport]) -> dict[str, Any]:
-    """Mean and standard deviation over the finished runs of one configuration."""
+    """Mean and sample standard deviation over the finished runs of one configuration."""
     finished = [report for report in group if report.final is not None]
     summary: dict[str, Any] = {
         "algo": group[0].algo,
@@ -35,7 +77,5 @@ def summarize_seeds(group: Sequence[RunReport]) -> dict[str, Any]:
     for name in ("final", "best"):
         means = [getattr(report, name).mean for report in finished]
         if means:
-            # pstdev works with fractions, which NaN and infinity are not
-            spread = pstdev(means) if all(map(isfinite, means)) else nan
-            summary[name] = {"mean": fmean(means), "std": spread}
+            summary[name] = {"mean": fmean(means), "std": deviation(means)}
     return summary

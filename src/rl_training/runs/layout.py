@@ -23,6 +23,7 @@ TENSORBOARD = "tensorboard"
 CHECKPOINTS = "checkpoints"
 MANIFEST = "manifest.json"  # of a checkpoint
 RESULT = "result.json"
+MAX_METRICS_BYTES = 2**30  # of one file of metrics
 _DISK_ERRORS = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES, errno.EIO)
 
 
@@ -55,6 +56,16 @@ def create_run_dir(output_dir: str | Path, algo: str, env_id: str | None, seed: 
             raise OutputError(f"cannot create {path}: {error.strerror}") from None
         return path
     raise OutputError(f"cannot find a free name beside {base}")
+
+
+def runs_in(directory: str | Path) -> list[Path]:
+    """List the runs that lie in a directory, the newest last; none if it is itself a run."""
+    parent = Path(directory)
+    if (parent / CONFIG).exists():
+        return []
+    configs = [path for path in parent.glob(f"*/{CONFIG}") if path.is_file()]
+    # a resume writes the configuration anew
+    return [path.parent for path in sorted(configs, key=lambda path: path.stat().st_mtime_ns)]
 
 
 @contextmanager

@@ -28,6 +28,7 @@ import json
 import logging
 import os
 import time
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -35,7 +36,13 @@ from typing import TYPE_CHECKING, Any
 
 from rl_training.config import MissingExtraError
 from rl_training.files import SpecialFileError, open_own, read_regular, write_bytes
-from rl_training.runs.layout import EVALUATIONS, METRICS, PROGRESS, TENSORBOARD
+from rl_training.runs.layout import (
+    EVALUATIONS,
+    MAX_METRICS_BYTES,
+    METRICS,
+    PROGRESS,
+    TENSORBOARD,
+)
 from rl_training.runs.reading import latest_metrics, read_rows
 
 if TYPE_CHECKING:
@@ -44,7 +51,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("rl_training")
 Row = Mapping[str, Any]
 ENTRY_POINT_GROUP = "rl_training.loggers"
-MAX_METRICS_BYTES = 2**30  # of one file of metrics
 
 
 class Sink:
@@ -143,27 +149,46 @@ class JsonlSink(Sink):
 
 
 class CsvSink(Sink):
-    """Writes `progress.csv`; a metric that appears later adds a column to the whole file."""
+    """Writes `progress.csv`, a line per step; a metric that appears later adds a column to the whole file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._columns: list[str] = []
+        self._line: dict[str, Any] = {}  # the last one
+        self._start = 0  # where it begins in the file
 
     def write(self, row: Row) -> None:
+        same_step = self._line.get("step") == row["step"]
+        self._line = {**self._line, **row} if same_step else dict(row)
         added = [key for key in row if key not in self._columns]
         if added:
             earlier = self._read()
             self._columns += added
-            write_bytes(self.path, self._lines(earlier, header=True))
+            content = self._lines(earlier[:-1] if same_step else earlier, header=True)
+            self._start = len(content)
+            write_bytes(self.path, content + self._lines([self._line]))
+            return
         with open_own(self.path) as file:
-            file.write(self._lines([row]))
+            end = file.seek(0, os.SEEK_END)
+            if same_step:
+                file.truncate(self._start)
+            else:
+                self._start = end
+            file.write(self._lines([self._line]))
 
     def cut_back(self, rows: Sequence[Row], step: int) -> None:
         """Write the file anew, all rows at once."""
         self._columns = list(dict.fromkeys(key for row in rows for key in row))
         self.path.unlink(missing_ok=True)
-        if rows:
-            write_bytes(self.path, self._lines(rows, header=True))
+        by_step: dict[int, dict[str, Any]] = {}
+        for row in rows:
+            by_step[row["step"]] = {**by_step.get(row["step"], {}), **row}
+        lines = list(by_step.values())
+        self._line = lines[-1] if lines else {}
+        if lines:
+            content = self._lines(lines[:-1], header=True)
+            self._start = len(content)
+            write_bytes(self.path, content + self._lines([self._line]))
 
     def _lines(self, rows: Sequence[Row], *, header: bool = False) -> bytes:
         text = io.StringIO(newline="")
@@ -191,7 +216,7 @@ class EpisodesSink(Sink):
         import numpy as np
 
         arrays = {"steps": np.array([step]), "returns": returns[None], "lengths": lengths[None]}
-        saved = self._read()
+        saved = self._read(len(returns))
         if saved:
             before = saved["steps"] < step
             arrays = {key: np.concatenate([saved[key][before], arrays[key]]) for key in arrays}
@@ -202,7 +227,8 @@ class EpisodesSink(Sink):
         if saved:
             self._save({key: saved[key][saved["steps"] <= step] for key in saved})
 
-    def _read(self) -> dict[str, Any]:
+    def _read(self, episodes: int | None = None) -> dict[str, Any]:
+        """Read what was saved; nothing if it is damaged, or is of another number of episodes."""
         import numpy as np
 
         try:
@@ -212,8 +238,10 @@ class EpisodesSink(Sink):
         except SpecialFileError:
             content = b""
         try:
+            _refuse_packed(content)
             with np.load(io.BytesIO(content), allow_pickle=False) as saved:
-                return _checked({key: saved[key] for key in ("steps", "returns", "lengths")})
+                arrays = {key: saved[key] for key in ("steps", "returns", "lengths")}
+            return _checked(arrays, episodes)
         except Exception as error:  # damaged archives fail in any way
             log.warning(
                 "%s is damaged (%s); evaluations before this point are lost", self.path, error
@@ -228,12 +256,23 @@ class EpisodesSink(Sink):
         write_bytes(self.path, buffer.getvalue())
 
 
-def _checked(arrays: dict[str, Any]) -> dict[str, Any]:
+def _refuse_packed(content: bytes) -> None:
+    """Refuse compressed arrays: ours are not, and a few bytes could unpack to more than the memory."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
+            raise ValueError("its arrays are compressed")
+
+
+def _checked(arrays: dict[str, Any], episodes: int | None) -> dict[str, Any]:
     steps, returns, lengths = arrays.values()
+    if steps.dtype.kind != "i" or {returns.dtype.kind, lengths.dtype.kind} - set("if"):
+        raise ValueError("its arrays have other types")
     if steps.ndim != 1 or returns.ndim != 2 or returns.shape != lengths.shape:
         raise ValueError("its arrays have other shapes")
     if len(steps) != len(returns):
         raise ValueError("its arrays have other lengths")
+    if episodes not in (None, returns.shape[1]):
+        raise ValueError(f"it has {returns.shape[1]} episodes per evaluation, this run {episodes}")
     return arrays
 
 
@@ -268,7 +307,7 @@ def _tensorboard(directory: Path, wanted: bool | None) -> list[Sink]:
         raise MissingExtraError("tensorboard: true", "TensorBoard", "tensorboard")
     if not installed or wanted is False:
         return []
-    if directory.is_symlink():
-        log.warning("%s is a link, which is not followed: no TensorBoard events", directory)
+    if directory.is_symlink() or (directory.exists() and not directory.is_dir()):
+        log.warning("%s is a link or no directory: no TensorBoard events", directory)
         return []
     return [TensorBoardSink(directory)]

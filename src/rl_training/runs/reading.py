@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -10,7 +11,14 @@ from typing import Any
 
 from rl_training.config import CheckpointError, ConfigError, parse_yaml
 from rl_training.files import open_regular, parse_json, read_json, read_regular
-from rl_training.runs.layout import CHECKPOINTS, CONFIG, MANIFEST, METRICS, RESULT
+from rl_training.runs.layout import (
+    CHECKPOINTS,
+    CONFIG,
+    MANIFEST,
+    MAX_METRICS_BYTES,
+    METRICS,
+    RESULT,
+)
 
 _MAX_LINE = 1 << 20  # bytes of one row of metrics
 _BEYOND_FLOATS = 10**308  # JSON has whole numbers of any size; arithmetic with these would fail
@@ -75,17 +83,27 @@ class RunReport:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Rows of a `metrics.jsonl`; one that is being written, or was cut off, is left out."""
+    """Rows of a `metrics.jsonl`; one that is being written, or was cut off, is left out.
+
+    So is a metric whose value is not a number, or whose name cannot be printed.
+    """
     rows = []
     try:
         with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > MAX_METRICS_BYTES:
+                raise CheckpointError(
+                    f"{path} has {size:,} bytes; metrics have at most {MAX_METRICS_BYTES:,}"
+                )
             while line := file.readline(_MAX_LINE):
                 try:
                     row = parse_json(line)
                 except ValueError:
                     continue
                 if isinstance(row, dict) and type(row.get("step")) is int:
-                    rows.append(row)
+                    rows.append(
+                        {k: v for k, v in row.items() if k.isprintable() and _are_numbers(v)}
+                    )
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -133,9 +151,7 @@ def _check_is_run(run: Path) -> None:
         return
     if (run / MANIFEST).is_file():
         raise CheckpointError(f"{run} is a checkpoint; a report is about its run directory")
-    if any(run.glob(f"*/{CONFIG}")):
-        raise CheckpointError(f"{run} is not a run directory but holds some: name them, {run}/*")
-    raise CheckpointError(f"{run} is not a run directory: it has no config.yaml")
+    raise CheckpointError(f"{run} is no run directory: it has no config.yaml, nor runs in it")
 
 
 def _are_numbers(*values: Any) -> bool:

@@ -179,7 +179,9 @@ def check_bounds(dataset: TransitionDataset, spec: ProblemSpec, options: Dataset
     if spec.action_kind == "discrete":
         _check_choices(dataset, spec, options)
         return
-    low, high = np.array(spec.action_low), np.array(spec.action_high)
+    # as the actions are stored: a bound like 1000.01 is rounded, too
+    low = np.array(spec.action_low, np.float32).astype(float)
+    high = np.array(spec.action_high, np.float32).astype(float)
     if options.clip_actions:
         return
     slack = 1e-4 * (high - low) + 1e-6  # rounding of a log is not a wrong unit

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,12 @@ from rl_training.envs.errors import closed_after_error
 from rl_training.runs.layout import check_output_dir
 from rl_training.runtime.checkpoints.directories import find_checkpoint
 from rl_training.runtime.checkpoints.format import Checkpoint, read_checkpoint
-from rl_training.runtime.checkpoints.manifest import state_of
+from rl_training.runtime.checkpoints.manifest import damaged, state_of
 from rl_training.runtime.config.train_config import TrainConfig, without_removed_options
 from rl_training.runtime.experience.build import build_experience
-from rl_training.runtime.loop.callback import Callback
+from rl_training.runtime.loop.budget import note_last_round
+from rl_training.runtime.loop.callback import Callback, check_callbacks
+from rl_training.runtime.loop.divergence import diverged_networks
 from rl_training.runtime.loop.state import TrainerState
 from rl_training.runtime.policy import Policy
 from rl_training.runtime.prepare import (
@@ -47,8 +50,16 @@ def pick_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.ones(1, device=device).sum().item()  # also fails for `meta`, which holds no numbers
     except (RuntimeError, AssertionError, NotImplementedError):
-        raise ConfigError([Problem(("device",), f"{name!r} is not usable here")]) from None
+        raise ConfigError([Problem(("device",), _unusable(name))]) from None
     return device
+
+
+def _unusable(device: str) -> str:
+    if device.split(":")[0] != "cuda":
+        return f"{device!r} is not usable here; write cpu, cuda, cuda:0 or auto"
+    count = torch.cuda.device_count()
+    there = f"it sees {count} (cuda:0 to cuda:{count - 1})" if count else "it sees none"
+    return f"{device!r} needs a GPU that PyTorch can use, and {there}; write device=cpu or auto"
 
 
 def build_algorithm(config: TrainConfig, spec: ProblemSpec) -> Algorithm[Any]:
@@ -64,11 +75,38 @@ def build_algorithm(config: TrainConfig, spec: ProblemSpec) -> Algorithm[Any]:
 def load_policy(checkpoint: Checkpoint, config: TrainConfig) -> Policy:
     """Load the policy of a checkpoint, without data or environment, on any machine."""
     spec = ProblemSpec.from_dict(checkpoint.manifest["spec"])
+    _check_size(checkpoint, config)
     with state_of(checkpoint.path):
         policy = build_policy(config.replace(device="cpu"), spec, _saved_normalizer(checkpoint))
         policy.algorithm.load_networks(checkpoint.tensors)
         policy.algorithm.update_count = int(checkpoint.manifest["algorithm"]["update_count"])
+    _refuse_not_finite(checkpoint, policy.algorithm)
     return policy
+
+
+def _check_size(checkpoint: Checkpoint, config: TrainConfig) -> None:
+    """Refuse options for networks larger than the saved ones before memory is taken for them."""
+    options = config.groups.algorithm.model_dump()
+    widths = options.get("hidden_sizes", ())
+    critic = _weights(options.get("critic_hidden_sizes", widths)) + options.get("num_quantiles", 1)
+    claimed = max(_weights(widths), critic * options.get("num_critics", 1))
+    saved = sum(tensor.numel() for tensor in checkpoint.tensors.values())
+    if claimed > saved:
+        raise damaged(
+            checkpoint.path,
+            f"it has {saved:,} numbers, and its options ask for at least {claimed:,}",
+        )
+
+
+def _weights(widths: Sequence[int]) -> int:
+    """Count the weights between hidden layers, and at least one before each."""
+    return len(widths) + sum(below * above for below, above in pairwise(widths))
+
+
+def _refuse_not_finite(checkpoint: Checkpoint, algorithm: Algorithm[Any]) -> None:
+    networks = diverged_networks(algorithm)
+    if networks:
+        raise damaged(checkpoint.path, f"not finite: {', '.join(networks)}")
 
 
 def build_policy(
@@ -114,15 +152,18 @@ def new_run(
 ) -> Run:
     """Check everything that a run needs and build the run; nothing is written yet."""
     trust(config.env_id)
+    callbacks = check_callbacks(callbacks)
     check_output_dir(config.output_dir)
     config = config.with_absolute_paths()
     _refuse_dataset(config, dataset)
     starts = config.groups.replay.learning_starts
     if config.regime != "offline" and starts >= config.total_timesteps:
         log.warning(
-            "learning_starts is %d and total_timesteps %d: nothing is learned from what is collected",
+            "learning_starts is %d and total_timesteps %d: nothing is learned from what is collected; "
+            "lower the first or raise the second",
             starts, config.total_timesteps,
         )  # fmt: skip
+    note_last_round(config)
     if config.regime == "online":
         return _assemble(config, prepare_online(config), callbacks)
     data = prepare(config, build_offline_dataset(config, dataset))
@@ -143,6 +184,8 @@ def resumed_run(
 ) -> Run:
     """Build a run in exactly the state of a checkpoint."""
     check_trusted(config.env_id, checkpoint.path)
+    _check_size(checkpoint, config)
+    callbacks = check_callbacks(callbacks)
     manifest = checkpoint.manifest
     spec = ProblemSpec.from_dict(manifest["spec"])
     _refuse_dataset(config, dataset)
@@ -151,12 +194,14 @@ def resumed_run(
     else:
         if config.regime == "offline_to_online":
             check_environment(config, spec)
+        shaped_log = _shapes_log(checkpoint, config)
         data = prepare(
             config,
-            build_offline_dataset(config, dataset, spec=spec),
+            build_offline_dataset(config, dataset, spec=spec, shaped_log=shaped_log),
             spec=spec,
             normalizer=_saved_normalizer(checkpoint),
             reward_scale=manifest["reward_scale"],
+            shaped_log=shaped_log,
         )
     if data.source.get("sha256") != manifest["dataset"].get("sha256"):
         raise CheckpointError(
@@ -171,9 +216,24 @@ def resumed_run(
         run.experience.load_state_dict(TrainingState(tensors, manifest.get("experience", {})))
         run.state.load_progress(manifest["progress"])
         run.state.spans.load(manifest.get("seconds", {}))
+        _refuse_not_finite(checkpoint, run.algorithm)
     run.state.phase = run.experience.phase
     run.state.mid_step = run.experience.updates_due > 0
     return run
+
+
+def _shapes_log(checkpoint: Checkpoint, config: TrainConfig) -> bool:
+    """Tell if logged rewards are shaped; they were not before checkpoints said so."""
+    if config.groups.env.training.reward.is_identity or checkpoint.manifest["dataset"].get(
+        "shaped"
+    ):
+        return True
+    log.warning(
+        "%s is of a version whose env_kwargs.wrappers.reward left the rewards of a log as they were, "
+        "and the run goes on that way: train anew to learn from one scale",
+        checkpoint.path,
+    )
+    return False
 
 
 def _assemble(config: TrainConfig, data: TrainingData, callbacks: Iterable[Callback]) -> Run:

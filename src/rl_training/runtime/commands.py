@@ -130,6 +130,7 @@ def open_run(
         config = _extended(checkpoint_config(checkpoint), checkpoint, total_timesteps)
         if env_id not in (None, config.env_id):
             raise ConfigError("another --env is for --online: a run goes on in its own environment")
+        _refuse_going_back(path, config, checkpoint, total_timesteps)
         trust(env_id, config.env_id if trust_env else None)
         reason = _ending(checkpoint, config, ignore_stop)
         if reason is not None and stop_reasons.is_early(reason) and not accept_stop:
@@ -162,6 +163,16 @@ def _extended(
     reason = checkpoint.manifest["progress"]["stop_reason"]
     kwargs = {key: value for key, value in config.algo_kwargs.items() if key != reason}
     return config.replace(total_timesteps=total_timesteps, algo_kwargs=kwargs)
+
+
+def _refuse_going_back(
+    path: str | Path, config: TrainConfig, checkpoint: Checkpoint, total_timesteps: int | None
+) -> None:
+    if total_timesteps is not None and config.budget < checkpoint.step:
+        raise ConfigError(
+            f"{path} is at step {checkpoint.step} already, beyond {total_timesteps}: pass a larger "
+            "total_timesteps, or an earlier checkpoint to branch off from"
+        )
 
 
 def _ending(checkpoint: Checkpoint, config: TrainConfig, ignore_stop: bool) -> str | None:

@@ -15,7 +15,7 @@ from rl_training.algorithms.base import Algorithm
 from rl_training.data.transitions.normalizer import ObservationNormalizer
 from rl_training.envs.spaces import ActionScaler
 from rl_training.models.numpy_forward import NumpyFunction
-from rl_training.spec import flat_goals
+from rl_training.spec import flat_goals, unit_scale
 
 
 class Policy(nn.Module):
@@ -27,6 +27,8 @@ class Policy(nn.Module):
 
     low: Tensor
     high: Tensor
+    action_center: Tensor
+    action_half: Tensor
 
     def __init__(
         self,
@@ -41,6 +43,9 @@ class Policy(nn.Module):
         self.normalizer = normalizer
         self.register_buffer("low", torch.tensor(self.spec.action_low))
         self.register_buffer("high", torch.tensor(self.spec.action_high))
+        center, half, _ = unit_scale(self.spec.action_low, self.spec.action_high)
+        self.register_buffer("action_center", torch.from_numpy(center), persistent=False)
+        self.register_buffer("action_half", torch.from_numpy(half), persistent=False)
         self.to(algorithm.device)
         self._learner = (algorithm,)  # past nn.Module, whose look-ups cost as much as a small layer
         self._scaler = ActionScaler(self.spec)
@@ -51,13 +56,19 @@ class Policy(nn.Module):
         self._act: NumpyFunction | None = None
         self._act_made_at = -1
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_normalize": None, "_act": None, "_act_made_at": -1}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._normalize = None if self.normalizer is None else self.normalizer.as_numpy()
+
     def forward(self, obs: Tensor) -> Tensor:
         """Deterministic actions for observations (batch, obs_dim)."""
         actions = self.algorithm.act(obs if self.normalizer is None else self.normalizer(obs))
         if self.spec.action_kind == "discrete":
             return actions + self.spec.action_start
-        half, center = (self.high - self.low) / 2, (self.low + self.high) / 2
-        return torch.clamp(actions * half + center, self.low, self.high)
+        return torch.clamp(actions * self.action_half + self.action_center, self.low, self.high)
 
     def predict(
         self, obs: ArrayLike | Mapping[str, Any], *, deterministic: bool = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from typing import Any
 
 from rl_training.config import ConfigError, Problem
 from rl_training.data.dataset_config import DatasetChoice
@@ -13,7 +14,7 @@ from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.offline_mixers import mix_transition_datasets
 from rl_training.data.transitions.normalizer import ObservationNormalizer
 from rl_training.envs.errors import closing, naming_the_env
-from rl_training.envs.factory import make_env
+from rl_training.envs.factory import make_env, make_raw_env
 from rl_training.envs.goals import without_goals
 from rl_training.envs.spaces import check_fits, infer_env_spaces
 from rl_training.runtime.agreement import (
@@ -47,14 +48,15 @@ class TrainingData:
     dataset: PreparedDataset | None = None  # none for a learner that collects all of its data
     normalizer: ObservationNormalizer | None = None
     reward_scale: float = 1.0  # of the return-range normalisation; 1 without it
+    shaped_log: bool = True  # logged rewards pass through the environment's reward wrappers
 
     @property
-    def source(self) -> dict[str, str]:
+    def source(self) -> dict[str, Any]:
         """Identify the dataset, for a checkpoint."""
         if self.dataset is None:
             return {}
         raw = self.dataset.raw
-        return {"source": raw.source, "sha256": raw.sha256}
+        return {"source": raw.source, "sha256": raw.sha256, "shaped": self.shaped_log}
 
 
 def build_offline_dataset(
@@ -62,20 +64,26 @@ def build_offline_dataset(
     dataset: TransitionDataset | None = None,
     *,
     spec: ProblemSpec | None = None,
+    shaped_log: bool = True,
 ) -> TransitionDataset:
     """Load the configured dataset, or take the caller's, and apply `top_fraction`.
 
-    A dataset that is rolled out now has goal observations as the policy of `spec` sees them.
+    A dataset that is rolled out now has goal observations as the policy of `spec` sees them, and raw
+    rewards, which `prepare` shapes; without `shaped_log` it is rolled out with shaped ones.
     """
-    achieved = spec is None or spec.sees_achieved_goal
     options = config.groups.dataset
     if dataset is None:
+        achieved = spec is None or spec.sees_achieved_goal
+
+        def load(choice: DatasetChoice) -> TransitionDataset:
+            return _load(config, choice, achieved=achieved, shaped_log=shaped_log)
+
         if options.dataset_mix is not None:
-            parts = [_load(config, part, achieved) for part in options.dataset_mix]
+            parts = [load(part) for part in options.dataset_mix]
             weights = [part.weight for part in options.dataset_mix]
             dataset = mix_transition_datasets(parts, weights)
         else:
-            dataset = _load(config, options, achieved)
+            dataset = load(options)
     else:
         point_to_check(dataset, None)
     for note in dataset.notes:
@@ -87,7 +95,9 @@ def build_offline_dataset(
     return dataset
 
 
-def _load(config: TrainConfig, choice: DatasetChoice, achieved: bool) -> TransitionDataset:
+def _load(
+    config: TrainConfig, choice: DatasetChoice, *, achieved: bool, shaped_log: bool
+) -> TransitionDataset:
     if choice.dataset_kind is None:
         path = ("algo_kwargs", "dataset_kind")
         names = ", ".join(entry.name for entry in list_formats())
@@ -105,7 +115,8 @@ def _load(config: TrainConfig, choice: DatasetChoice, achieved: bool) -> Transit
         point_to_check(dataset, choice.location)
         return dataset
     assert config.env_id is not None
-    env = without_goals(make_env(config.env_id, config.groups.env), achieved=achieved)
+    make = make_raw_env if shaped_log else make_env
+    env = without_goals(make(config.env_id, config.groups.env), achieved=achieved)
     with closing(env, config.env_id), naming_the_env(config.env_id):
         return load_transition_dataset(dataset_format.name, env=env, **options)
 
@@ -117,10 +128,12 @@ def prepare(
     spec: ProblemSpec | None = None,
     normalizer: ObservationNormalizer | None = None,
     reward_scale: float | None = None,
+    shaped_log: bool = True,
 ) -> TrainingData:
     """Check data, problem and algorithm against each other; scale and normalise.
 
-    Values of a checkpoint (`spec`, `normalizer`, `reward_scale`) are used instead of measured ones.
+    Values of a checkpoint (`spec`, `normalizer`, `reward_scale`) are used instead of measured ones;
+    `shaped_log` is false for one of a version whose reward wrappers left logs alone.
     """
     options = config.groups.dataset
     resumed = spec is not None
@@ -136,15 +149,7 @@ def prepare(
     algorithm = config.spec.algorithm
     if algorithm.needs_next_actions(config.groups.algorithm):
         dataset = dataset.with_valid_next_actions()
-    if reward_scale is None:
-        wanted = _choice(options.normalize_rewards, algorithm.normalizes_rewards)
-        reward_scale = dataset.return_range_scale() if wanted else 1.0
-    raw = dataset.with_reward_transform(scale=reward_scale).with_reward_transform(
-        scale=options.reward_scale,
-        shift=options.reward_shift,
-        clip_min=options.reward_clip_min,
-        clip_max=options.reward_clip_max,
-    )
+    raw, reward_scale = _with_rewards(config, dataset, reward_scale, shaped_log)
     learning = raw
     if spec.action_kind == "continuous":
         learning = raw.with_action_scaling(spec.action_low, spec.action_high)
@@ -157,7 +162,26 @@ def prepare(
         learning = learning.with_observation_normalization(normalizer.mean, normalizer.std)
     if algorithm.needs_returns(config.groups.algorithm):
         learning = learning.with_returns(getattr(config.groups.algorithm, "gamma", 1.0))
-    return TrainingData(spec, PreparedDataset(raw, learning), normalizer, reward_scale)
+    return TrainingData(spec, PreparedDataset(raw, learning), normalizer, reward_scale, shaped_log)
+
+
+def _with_rewards(
+    config: TrainConfig, dataset: TransitionDataset, reward_scale: float | None, shaped_log: bool
+) -> tuple[TransitionDataset, float]:
+    """Return the data with the rewards that are learned from, and the factor of their returns."""
+    options = config.groups.dataset
+    if shaped_log:
+        dataset = dataset.with_wrapper_rewards(**config.groups.env.training.reward.model_dump())
+    if reward_scale is None:
+        wanted = _choice(options.normalize_rewards, config.spec.algorithm.normalizes_rewards)
+        reward_scale = dataset.return_range_scale() if wanted else 1.0
+    transformed = dataset.with_reward_transform(scale=reward_scale).with_reward_transform(
+        scale=options.reward_scale,
+        shift=options.reward_shift,
+        clip_min=options.reward_clip_min,
+        clip_max=options.reward_clip_max,
+    )
+    return transformed, reward_scale
 
 
 def prepare_online(config: TrainConfig, spec: ProblemSpec | None = None) -> TrainingData:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,7 @@ class Run:
         ]
         listeners = CallbackList(after_evaluation)
         log_metrics = MetricsLog(writer, listeners)
+        self.state.write_metrics = partial(log_metrics.write_quietly, self.state)
         callbacks: list[Callback] = [
             LoggingCallback(log_metrics, config.log_interval, self.experience.report)
         ]

@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rl_training.config import CheckpointError
 from rl_training.files import read_regular, write_bytes
 from rl_training.runs.layout import (
     CHECKPOINTS,
+    CONFIG,
     EVALUATIONS,
+    MAX_METRICS_BYTES,
     METRICS,
     RESULT,
     create_run_dir,
@@ -26,6 +29,7 @@ from rl_training.runtime.checkpoints.directories import (
     STEP_PREFIX,
     find_checkpoint,
     mend,
+    newest_run,
     owner_of,
     point,
     read_step,
@@ -36,7 +40,6 @@ from rl_training.runtime.checkpoints.directories import (
 from rl_training.runtime.checkpoints.format import (
     Checkpoint,
     copy_checkpoint,
-    machine_memory,
     read_checkpoint,
 )
 from rl_training.runtime.checkpoints.manifest import DamagedCheckpointError
@@ -64,8 +67,10 @@ def claim(path: str | Path) -> Claim:
     A path to a run means its newest intact checkpoint. A path to a checkpoint means that one; if its
     run has gone on since, that run stays as it is and a new one begins.
     """
-    named = run_directory(Path(path))
+    path = newest_run(path)
+    named = run_directory(path)
     if named is not None:
+        _refuse_checkpoints_of_another_run(named)
         lock = RunLock(named)
         with _released_after_error(lock):
             with disk_errors_named(named):
@@ -75,6 +80,7 @@ def claim(path: str | Path) -> Claim:
     run_dir = owner_of(checkpoint)
     if run_dir is None or _has_gone_on(run_dir, checkpoint):
         return Claim(read_checkpoint(checkpoint), None)
+    _refuse_checkpoints_of_another_run(run_dir)
     lock = RunLock(run_dir)
     with _released_after_error(lock):
         with disk_errors_named(run_dir):
@@ -83,6 +89,18 @@ def claim(path: str | Path) -> Claim:
             return Claim(read_checkpoint(checkpoint), lock)
     lock.release()  # a checkpoint came between looking and locking
     return Claim(read_checkpoint(checkpoint), None)
+
+
+def _refuse_checkpoints_of_another_run(run_dir: Path) -> None:
+    """Refuse a `checkpoints` link into another run: this lock does not protect that run.
+
+    A link to another disk is fine.
+    """
+    target = (run_dir / CHECKPOINTS).resolve()
+    if target.parent != run_dir.resolve() and (target.parent / CONFIG).exists():
+        raise CheckpointError(
+            f"{run_dir / CHECKPOINTS} is a link to those of another run, {target.parent}: resume that one"
+        )
 
 
 @contextmanager
@@ -181,7 +199,7 @@ def _copy_history(origin: Checkpoint, run_dir: Path) -> None:
         return
     for name in (METRICS, EVALUATIONS):
         with suppress(FileNotFoundError):
-            content = read_regular(origin.run_dir / name, limit=machine_memory())
+            content = read_regular(origin.run_dir / name, limit=MAX_METRICS_BYTES)
             write_bytes(run_dir / name, content)
     saved = origin.manifest["callbacks"].get("CheckpointCallback.0", {})
     best = f"{STEP_PREFIX}{saved.get('best_step')}"

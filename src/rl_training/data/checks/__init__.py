@@ -7,5 +7,6 @@
 - `environment_checks`  shapes against those of an environment
 - `episode_ends`        last rows of episodes: time limits, misplaced flags, lost next observations
 - `next_observations`   next observations that belong to another episode, or to none
+- `precision`           columns that float32 cannot hold
 - `duplicates`          repeated rows and episodes
 """

@@ -20,6 +20,7 @@ from rl_training.data.checks.column_checks import (
     list_rows,
 )
 from rl_training.data.checks.environment_checks import check_problem, fits_actions
+from rl_training.data.checks.precision import check_precision
 from rl_training.data.checks.sequence_checks import check_sequence
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.packing.names import match_field_names
@@ -92,6 +93,7 @@ def check_source(
         if not findings:
             findings.append(Finding("error", "unreadable", str(error), None, _NO_FIX))
         return findings
+    findings += check_precision(fields.arrays, fields.spellings)
     rest = check_dataset(dataset, max_findings_rows=max_findings_rows, **options)
     return _worst_first([*findings, *rest])
 

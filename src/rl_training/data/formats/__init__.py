@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -128,15 +128,30 @@ def get_format(name: str) -> DatasetFormat:
     return _FORMATS[name]
 
 
-def problems_with_options(name: str, options: Collection[str]) -> list[Problem]:
+def problems_with_options(name: str, options: Mapping[str, Any]) -> list[Problem]:
     """Options that a format needs and lacks, and `dataset_*` options that it does not use."""
     keys = get_format(name).keys
     lacking = [key for key in keys if key in _REQUIRED and key not in options]
     unused = [key for key in options if key.startswith("dataset_") and key not in keys]
     return [
         *(Problem((key,), f"dataset_kind {name!r} needs {key}") for key in lacking),
-        *(Problem((key,), f"{key} is not used by dataset_kind {name!r}") for key in unused),
+        *(
+            Problem(
+                (key,),
+                f"{key} is not used by dataset_kind {name!r}{kind_advice(key, options[key])}",
+            )
+            for key in unused
+        ),
     ]
+
+
+def kind_advice(key: str, value: Any) -> str:
+    """Say which `dataset_kind` goes with an option, and with the file that it names."""
+    dataset_format = format_of_file(Path(value)) if isinstance(value, str) else None
+    if key == "dataset_path" and dataset_format is not None:
+        return f"; for this file write dataset_kind={dataset_format.name}, too"
+    kinds = [entry.name for entry in list_formats() if key in entry.keys]
+    return f"; it goes with dataset_kind {' or '.join(kinds)}" if kinds else ""
 
 
 def file_endings(*, writable: bool = False) -> list[str]:

@@ -16,11 +16,15 @@ from __future__ import annotations
 
 import json
 import sys
+from math import prod
 from typing import Any, BinaryIO
 
 MEMORY = (
     4 << 30
 )  # address space; a chunk of a file has at most 4 GB unpacked, sensible ones a few MB
+MAX_CHUNK = (
+    128 << 20
+)  # bytes unpacked; it is held until its last row is read, so that it is unpacked once
 MAX_ARRAYS = 200_000
 REMARKS = ("boundaries", "num_actions", "first_action")
 
@@ -38,7 +42,7 @@ def main() -> None:
     import h5py
 
     try:
-        file = h5py.File(path, "r")
+        file = h5py.File(path, "r", rdcc_nbytes=MAX_CHUNK)
     except Exception:  # h5py has one for every mood of the library
         answer(out, {"error": "is not an HDF5 file, or is cut off"})
         return
@@ -116,6 +120,10 @@ def describe(name: str, array: Any) -> dict[str, Any]:
     if creation.get_external_count() or layout == h5py.h5d.VIRTUAL:
         raise RefusedError(
             f"{name[:80]!r} is kept in other files, which are not read; copy the data into the file"
+        )
+    if array.chunks is not None and array.id.get_type().get_size() * prod(array.chunks) > MAX_CHUNK:
+        raise RefusedError(
+            f"{name[:80]!r} is packed in pieces of more than {MAX_CHUNK >> 20} MB; save it in smaller chunks"
         )
     dtype = array.dtype
     shape = (0,) if array.shape is None else array.shape  # of h5py.Empty: a type without rows

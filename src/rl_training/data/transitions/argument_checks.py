@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rl_training.config import DatasetError
+from rl_training.data.transitions.view import RewardTransform
 
 Numbers = float | Sequence[float] | npt.NDArray[Any] | Tensor
 
@@ -54,6 +55,21 @@ def require_float32(value: Any, name: str) -> None:
         raise DatasetError(f"{name} must be a number, got {value!r}") from None
     if not fits:
         raise DatasetError(f"{name} must be finite and fit into float32, got {value}")
+
+
+def checked_reward(
+    scale: float, shift: float, clip_min: float | None, clip_max: float | None
+) -> RewardTransform:
+    """Make a transform of rewards; numbers that cannot be one are refused."""
+    numbers = {"scale": scale, "shift": shift, "clip_min": clip_min, "clip_max": clip_max}
+    for name, value in numbers.items():
+        if value is not None:
+            require_float32(value, name)
+    if scale == 0:
+        raise DatasetError("scale must not be 0: every reward would be the same")
+    if clip_min is not None and clip_max is not None and clip_min >= clip_max:
+        raise DatasetError(f"clip_min {clip_min} must be less than clip_max {clip_max}")
+    return RewardTransform(scale, shift, clip_min, clip_max)
 
 
 def require_fraction(fraction: float, *, one_allowed: bool) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +19,7 @@ from rl_training.data.packing.pack import PackedRows
 
 
 class RewardTransform(NamedTuple):
-    """Scale, then shift, then clip."""
+    """Scale, then shift, then clip: in float64, rounded once, as environments' wrappers do."""
 
     scale: float = 1.0
     shift: float = 0.0
@@ -26,26 +28,32 @@ class RewardTransform(NamedTuple):
 
     def apply_(self, rewards: Tensor) -> None:
         """Transform rewards in place."""
+        values = rewards.double()
         if self.scale != 1:
-            rewards.mul_(self.scale)
+            values.mul_(self.scale)
         if self.shift != 0:
-            rewards.add_(self.shift)
+            values.add_(self.shift)
         if self.clip_min is not None or self.clip_max is not None:
-            rewards.clamp_(self.clip_min, self.clip_max)
+            values.clamp_(self.clip_min, self.clip_max)
+        rewards.copy_(values)
 
 
-class Affine(NamedTuple):
-    """x * scale + offset, one float64 entry per column."""
+class ColumnStep(NamedTuple):
+    """(x - center) * scale, then limits; one float32 entry per column, as in acting, bit for bit."""
 
+    center: Tensor
     scale: Tensor
-    offset: Tensor
+    limits: tuple[Tensor, Tensor] | None = None
 
-    def then(self, scale: Tensor, offset: Tensor) -> Affine:
-        return Affine(self.scale * scale, self.offset * scale + offset)
+    def apply_(self, values: Tensor) -> None:
+        """Transform columns in place."""
+        values.sub_(self.center).mul_(self.scale)
+        if self.limits is not None:
+            values.clamp_(*self.limits)
 
     @staticmethod
-    def identity(width: int) -> Affine:
-        return Affine(torch.ones(width).double(), torch.zeros(width).double())
+    def identity(width: int) -> ColumnStep:
+        return ColumnStep(torch.zeros(width), torch.ones(width))
 
 
 class Shares(NamedTuple):
@@ -61,10 +69,10 @@ class RowView:
 
     packed: PackedRows
     index: Tensor | None = None  # (n,) rows of the storage, rising; None shows all
-    obs_affine: Affine | None = None
-    action_affine: Affine | None = None
-    action_limits: tuple[Tensor, Tensor] | None = None  # float64, after the affine
-    reward_transforms: tuple[RewardTransform, ...] = ()
+    obs_steps: tuple[ColumnStep, ...] = ()  # one after the other, as later ones see the former
+    action_steps: tuple[ColumnStep, ...] = ()
+    wrapper_rewards: tuple[RewardTransform, ...] = ()  # which collected rows come with
+    reward_transforms: tuple[RewardTransform, ...] = ()  # after those
     has_next: Tensor | None = None  # (N,) bool: the following row's action is the next action
     shares: Shares | None = None
     returns: Tensor | None = None  # (N,) discounted returns to go of the rows shown
@@ -178,37 +186,29 @@ class RowView:
 
     def transform_(self, rows: Tensor) -> None:
         """Apply the transforms of this view to rows of its layout, in place."""
-        if self._folded is not None:
-            scale, offset = self._folded
-            torch.addcmul(offset, rows, scale, out=rows)
-        if self._limits is not None:
-            rows[:, self.layout.actions].clamp_(*self._limits)
-            if self.layout.has_next_actions:
-                rows[:, self.layout.next_actions].clamp_(*self._limits)
-        for transform in self.reward_transforms:
+        for step, limits in self._passes:
+            step.apply_(rows)
+            if limits is not None:
+                rows[:, self.layout.actions].clamp_(*limits)
+                if self.layout.has_next_actions:
+                    rows[:, self.layout.next_actions].clamp_(*limits)
+        for transform in (*self.wrapper_rewards, *self.reward_transforms):
             transform.apply_(rows[:, self.layout.reward])
 
     @cached_property
-    def _folded(self) -> tuple[Tensor, Tensor] | None:
-        """All affine transforms as one scale and one offset per column of a row."""
-        if self.obs_affine is None and self.action_affine is None:
-            return None
-        scale, offset = Affine.identity(self.layout.width)
-        for affine, names in (
-            (self.obs_affine, ("obs", "next_obs")),
-            (self.action_affine, ("actions", "next_actions")),
-        ):
-            for name in names:
-                if affine is not None and (self.layout.has_next_actions or name != "next_actions"):
-                    scale[getattr(self.layout, name)] = affine.scale
-                    offset[getattr(self.layout, name)] = affine.offset
-        return scale.float(), offset.float()
-
-    @cached_property
-    def _limits(self) -> tuple[Tensor, Tensor] | None:
-        if self.action_limits is None:
-            return None
-        return self.action_limits[0].float(), self.action_limits[1].float()
+    def _passes(self) -> list[tuple[ColumnStep, tuple[Tensor, Tensor] | None]]:
+        """Steps of observations and actions side by side in whole rows, and limits of the actions."""
+        layout, passes = self.layout, []
+        for obs, action in zip_longest(self.obs_steps, self.action_steps):
+            whole = ColumnStep.identity(layout.width)
+            fields = [(obs, layout.obs), (obs, layout.next_obs), (action, layout.actions)]
+            if layout.has_next_actions:
+                fields.append((action, layout.next_actions))
+            for step, columns in fields:
+                if step is not None:
+                    whole.center[columns], whole.scale[columns] = step.center, step.scale
+            passes.append((whole, None if action is None else action.limits))
+        return passes
 
     def column(self, columns: int | slice, start: int = 0, stop: int | None = None) -> Tensor:
         """One field of rows start to stop, as `rows_at` would give it; not copied if it can be."""
@@ -223,13 +223,17 @@ class RowView:
             values = self.packed.rows[start:stop, columns]
         else:
             values = self.packed.rows[:, columns][self.index[start:stop]]
-        if self._folded is not None:
-            scale, offset = self._folded
-            values = torch.addcmul(offset[columns], values, scale[columns])
-        if self._limits is not None and columns in (self.layout.actions, self.layout.next_actions):
-            values = values.clamp(*self._limits)
-        if columns == self.layout.reward and self.reward_transforms:
+        if steps := self._steps_of(columns):
             values = values.clone()
-            for transform in self.reward_transforms:
-                transform.apply_(values)
+            for step in steps:
+                step.apply_(values)
         return values
+
+    def _steps_of(self, columns: int | slice) -> Sequence[ColumnStep | RewardTransform]:
+        if columns in (self.layout.obs, self.layout.next_obs):
+            return self.obs_steps
+        if columns in (self.layout.actions, self.layout.next_actions):
+            return self.action_steps
+        if columns == self.layout.reward:
+            return (*self.wrapper_rewards, *self.reward_transforms)
+        return ()

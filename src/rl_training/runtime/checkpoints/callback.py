@@ -8,6 +8,7 @@ from typing import Any
 from rl_training.algorithms.base import Terms
 from rl_training.runtime.checkpoints.store import Checkpoints
 from rl_training.runtime.loop.callback import Callback, Interval
+from rl_training.runtime.loop.saved_values import number_or_none, whole, whole_or_none
 from rl_training.runtime.loop.state import TrainerState
 
 
@@ -62,10 +63,10 @@ class CheckpointCallback(Callback):
         }
 
     def load_state_dict(self, values: dict[str, Any]) -> None:
-        self.best = values["best"]
-        self.interval.last = values.get("looked_at")
+        self.best = number_or_none(values["best"])
+        self.interval.last = whole_or_none(values.get("looked_at"))
         if values["best_step"] is not None:
-            self.checkpoints.pinned["best"] = values["best_step"]
+            self.checkpoints.pinned["best"] = whole(values["best_step"])
 
     def _tick(self, state: TrainerState) -> None:
         due = self.interval.crossed(state) or state.should_stop

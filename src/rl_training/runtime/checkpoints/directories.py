@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -9,8 +10,9 @@ from pathlib import Path
 
 from rl_training.config import CheckpointError
 from rl_training.files import sync_directory
-from rl_training.runs.layout import CHECKPOINTS, CONFIG, MANIFEST
+from rl_training.runs.layout import CHECKPOINTS, CONFIG, MANIFEST, runs_in
 
+log = logging.getLogger("rl_training")
 STEP_PREFIX = "step_"
 LAST, BEST = "last", "best"
 # what a save that was cut short leaves behind; nothing else is ever deleted
@@ -50,11 +52,14 @@ def put_in_place(aside: Path, directory: Path) -> None:
     A crash between the two renames leaves the former under a name that `mend` knows.
     """
     former = directory.with_name(f".{directory.name}.{os.getpid()}.old")
-    if directory.exists():
+    if os.path.lexists(directory):  # also a link that leads nowhere
         directory.rename(former)
     aside.rename(directory)
     sync_directory(directory.parent)
-    shutil.rmtree(former, ignore_errors=True)
+    if former.is_dir() and not former.is_symlink():
+        shutil.rmtree(former, ignore_errors=True)
+    else:
+        former.unlink(missing_ok=True)
 
 
 def mend(checkpoints: Path) -> None:
@@ -89,8 +94,18 @@ def set_aside(step_directory: Path) -> Path:
     raise CheckpointError(f"{step_directory} is damaged, and so are 999 others of its name")
 
 
+def newest_run(path: str | Path) -> Path:
+    """Resolve a directory of runs to its newest run; any other path stands for itself."""
+    runs = runs_in(path)
+    if not runs:
+        return Path(path)
+    if len(runs) > 1:
+        log.info("%s has %d runs; taking the newest, %s", path, len(runs), runs[-1])
+    return runs[-1]
+
+
 def find_checkpoint(path: str | Path) -> Path:
-    """Resolve a path to a checkpoint: itself, or the newest one of a run directory."""
+    """Resolve a path to a checkpoint: itself, or the newest one of a run, or of the newest run in it."""
     target = Path(path)
     try:
         is_directory = target.is_dir()
@@ -104,6 +119,7 @@ def find_checkpoint(path: str | Path) -> Path:
         raise CheckpointError(f"{path}: no such file or directory")
     if (target / MANIFEST).exists():
         return _followed(target)
+    target = newest_run(target)
     if any(target.glob("*.safetensors")):
         raise CheckpointError(f"checkpoint {path} is damaged: manifest.json is missing")
     run_dir = run_directory(target)
@@ -113,9 +129,9 @@ def find_checkpoint(path: str | Path) -> Path:
         return steps[-1].absolute()
     if (target / CHECKPOINTS).is_dir() or (target / CONFIG).exists() or run_dir is not None:
         raise CheckpointError(
-            f"{path} has no checkpoint yet: start it again with `rl-training train`"
+            f"{target} has no checkpoint yet: start it again with `rl-training train`"
         )
-    raise CheckpointError(f"{path} is neither a checkpoint nor a run directory")
+    raise CheckpointError(f"{path} is neither a checkpoint nor a run, and has no runs in it")
 
 
 def run_directory(path: Path) -> Path | None:

@@ -21,6 +21,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from rl_training.config import CheckpointError
+from rl_training.data.memory import machine_memory
 from rl_training.files import read_regular, sha256_of, sync_directory, write_bytes
 from rl_training.runs.layout import MANIFEST
 from rl_training.runtime.checkpoints.directories import (
@@ -220,11 +221,3 @@ def copy_checkpoint(source: Path, target: Path) -> None:
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         raise
-
-
-def machine_memory() -> int:
-    """Bytes of memory of this machine; more than that cannot be a checkpoint's file."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not Unix
-        return 2**40

@@ -75,6 +75,10 @@ def _check_values(path: Path, manifest: dict[str, Any]) -> None:
     for key in _COUNTERS:
         if type(progress.get(key)) is not int or not 0 <= progress[key] < 2**62:
             raise damaged(path, f"{key!r} in 'progress' of {MANIFEST} is not a count")
+    if not isinstance(progress.get("should_stop"), bool):
+        raise damaged(path, f"'should_stop' in 'progress' of {MANIFEST} is neither true nor false")
+    if not isinstance(progress.get("stop_reason", ()), str | None):
+        raise damaged(path, f"'stop_reason' in 'progress' of {MANIFEST} is not text")
     if manifest["metrics_position"] < 0:
         raise damaged(path, f"'metrics_position' of {MANIFEST} is negative")
     try:

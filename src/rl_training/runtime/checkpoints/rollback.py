@@ -8,6 +8,7 @@ from typing import Any
 
 from rl_training.runtime.checkpoints.store import Checkpoints
 from rl_training.runtime.loop.callback import Callback
+from rl_training.runtime.loop.saved_values import number_or_none, whole
 from rl_training.runtime.loop.state import TrainerState
 from rl_training.runtime.policy import Policy
 
@@ -57,6 +58,6 @@ class RollbackCallback(Callback):
         }
 
     def load_state_dict(self, values: dict[str, Any]) -> None:
-        self.offline_score = values["offline_score"]
+        self.offline_score = number_or_none(values["offline_score"])
         if values["good_step"] is not None:
-            self.checkpoints.pinned["good"] = values["good_step"]
+            self.checkpoints.pinned["good"] = whole(values["good_step"])

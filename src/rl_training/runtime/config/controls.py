@@ -52,7 +52,9 @@ class ControlsConfig(Options):
     )
     eval_interval: int = option(5_000, "steps between evaluations", ge=1)
     early_stopping: EarlyStoppingConfig | None = option(None, "when to stop before the budget")
-    max_updates: int | None = option(None, "budget in gradient updates", ge=1)
+    max_updates: int | None = option(
+        None, "budget in gradient updates; a round of RLPD or REDQ is not cut", ge=1
+    )
     max_epochs: int | None = option(None, "budget in passes over the dataset", ge=1)
     learning_rate_schedule: ScheduleKind | dict[str, Any] | None = option(
         None,

@@ -40,6 +40,8 @@ ALIASES = {
 }
 
 
+ENV_KEYS = ("wrappers", "training", "evaluation")  # of env_kwargs
+
 # options of earlier versions, and what takes their place
 REMOVED = {
     "eval_workers": "was removed: leave it out; for less waiting raise eval_interval or lower "
@@ -79,7 +81,7 @@ class TrainConfig(Options):
     output_dir: str = option("runs", "where run directories are created", min_length=1)
     device: str = option("auto", "cpu, cuda, cuda:0, ...; auto takes a GPU if there is one")
     num_envs: int = option(1, "environments that collect side by side", ge=1)
-    eval_episodes: int = option(5, "episodes per evaluation; 0 = no evaluation", ge=0)
+    eval_episodes: int = option(5, "episodes per evaluation; 0 = no evaluation", ge=0, le=1_000_000)
     log_interval: int = option(1_000, "steps between rows of metrics", ge=1)
     checkpoint_interval: int = option(10_000, "steps between checkpoints", ge=1)
     tags: tuple[str, ...] = option((), "words kept with the run")
@@ -105,7 +107,7 @@ class TrainConfig(Options):
             try:
                 super().__init__(**values)
             except ConfigError as error:
-                problems += error.problems
+                problems += [_placed(problem, values) for problem in error.problems]
             groups, group_problems = _build_groups(values)
             problems += group_problems
             if not problems:
@@ -203,11 +205,11 @@ def _build_groups(values: Mapping[str, Any]) -> tuple[Any, list[Problem]]:
     except ConfigError as error:
         return None, [*problems, *error.problems]
     classes = group_classes(spec)
-    valid = {key for cls in classes.values() for key in cls.model_fields}
+    valid = option_names(spec)
     for key in kwargs:
         if key not in valid:
             problems.append(
-                Problem(("algo_kwargs", str(key)), _not_an_option(str(key), spec, valid))
+                Problem(("algo_kwargs", str(key)), not_an_option(str(key), spec, valid))
             )
     built: dict[str, Any] = {
         "dataset": DatasetConfig(),
@@ -223,11 +225,42 @@ def _build_groups(values: Mapping[str, Any]) -> tuple[Any, list[Problem]]:
     return (Groups(**built, env=env) if not problems else None), problems
 
 
-def _not_an_option(key: str, spec: AlgorithmSpec, valid: set[str]) -> str:
+def option_names(spec: AlgorithmSpec) -> set[str]:
+    """Names of all options that `algo_kwargs` of an algorithm may have."""
+    return {key for group in group_classes(spec).values() for key in group.model_fields}
+
+
+def _placed(problem: Problem, values: Mapping[str, Any]) -> Problem:
+    """Say where a key at the top level belongs that is an option of the algorithm."""
+    key = ALIASES.get(problem.path[0], problem.path[0]) if problem.path else ""
+    if key in TrainConfig.model_fields:
+        return problem
+    if key in ENV_KEYS:
+        return Problem(problem.path, f"belongs under env_kwargs: env_kwargs: {{{key}: ...}}")
+    try:
+        names = option_names(get_algorithm_spec(values.get("algo", "")))
+    except ConfigError:
+        return problem
+    if key not in names:
+        return problem
+    shown = _shortened(values.get(problem.path[0]))
+    return Problem(problem.path, f"belongs under algo_kwargs: algo_kwargs: {{{key}: {shown}}}")
+
+
+def _shortened(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 40 else "..."
+
+
+def not_an_option(key: str, spec: AlgorithmSpec, valid: set[str]) -> str:
+    """Say why an algorithm does not take this key."""
     if key in REMOVED:
         return REMOVED[key]
     if key in DatasetConfig.model_fields:
-        return f"is for datasets, but {spec.name} collects its own data"
+        return (
+            f"is for datasets, but {spec.name} collects its own data; `rl-training list` shows which "
+            "algorithms learn from logs"
+        )
     if key in ReplayConfig.model_fields:
         return f"is for collecting, but {spec.name} trains on logged data alone"
     if key in OfflineToOnlineConfig.model_fields:

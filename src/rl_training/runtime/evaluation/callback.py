@@ -7,10 +7,11 @@ from typing import Any
 
 from rl_training.algorithms.base import Terms
 from rl_training.config import RunError
+from rl_training.envs.errors import StepAbandoned
 from rl_training.runtime.evaluation.evaluator import Evaluation, EvaluationError, Evaluator
 from rl_training.runtime.loop.callback import Callback, Interval
-from rl_training.runtime.loop.interrupt import StepAbandoned
 from rl_training.runtime.loop.logging import MetricsLog
+from rl_training.runtime.loop.saved_values import whole, whole_or_none
 from rl_training.runtime.loop.state import TrainerState
 from rl_training.runtime.loop.stop_reasons import INTERRUPTED
 
@@ -65,8 +66,8 @@ class EvaluationCallback(Callback):
         }
 
     def load_state_dict(self, values: dict[str, Any]) -> None:
-        self.evaluated_at, self.owed = values["evaluated_at"], values.get("owed", False)
-        self.interval.last = values.get("looked_at")
+        self.evaluated_at, self.owed = whole(values["evaluated_at"]), bool(values.get("owed"))
+        self.interval.last = whole_or_none(values.get("looked_at"))
 
     def evaluate(self, state: TrainerState) -> None:
         """Score the policy, write the scores and pass them on.

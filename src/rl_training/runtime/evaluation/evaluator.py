@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from rl_training.config import MissingExtraError, RunError
 from rl_training.envs.env_config import EnvKwargs, parse_env_kwargs
-from rl_training.envs.errors import naming_the_env
+from rl_training.envs.errors import StepAbandoned, naming_the_env
 from rl_training.envs.factory import make_raw_env
 from rl_training.envs.rollout import roll_out
-from rl_training.runtime.loop.interrupt import StepAbandoned, StepGuard
+from rl_training.runtime.loop.interrupt import StepGuard
 from rl_training.runtime.policy import Policy
 
 # far beyond any benchmark's limit; an episode this long will not end by itself

@@ -9,6 +9,8 @@ from gymnasium.vector import AutoresetMode
 
 from rl_training.algorithms.base import Algorithm
 from rl_training.config import ConfigError, EnvError
+from rl_training.data.memory import check_replay_fits
+from rl_training.data.packing.layout import RowLayout
 from rl_training.data.replay.hindsight import HERReplayBuffer
 from rl_training.data.replay.prioritized import PrioritizedReplayBuffer
 from rl_training.data.replay_buffer import ReplayBuffer
@@ -44,6 +46,7 @@ def build_experience(
         num_envs=config.num_envs,
         gamma=getattr(config.groups.algorithm, "gamma", 1.0),  # without one nothing bootstraps
         reward=goal_reward(config, data.spec),
+        rows=config.total_timesteps,
     )
     envs = make_vector_env(
         config.env_id,
@@ -73,6 +76,13 @@ def build_experience(
     )
 
 
+def _row_bytes(spec: ProblemSpec) -> int:
+    """Bytes of a row in memory: float32 columns, the next row, the environment, a flag."""
+    discrete = spec.action_kind == "discrete"
+    layout = RowLayout(spec.obs_dim, spec.action_width, discrete, goal_dim=spec.goal_dim)
+    return 4 * layout.width + 8 + 4 + 1
+
+
 def build_buffer(
     options: ReplayConfig,
     spec: ProblemSpec,
@@ -80,8 +90,13 @@ def build_buffer(
     num_envs: int,
     gamma: float,
     reward: GoalReward | None = None,
+    rows: int = 0,
 ) -> ReplayBuffer:
-    """Build a uniform, prioritised or hindsight replay; the last is read-only without a reward."""
+    """Build a uniform, prioritised or hindsight replay, for which `rows` rows of memory must be free.
+
+    A hindsight replay is read-only without a reward.
+    """
+    check_replay_fits(options.buffer_capacity, _row_bytes(spec), rows=rows)
     if options.her:
         return HERReplayBuffer(
             options.buffer_capacity,

@@ -7,7 +7,6 @@ import math
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,10 @@ from numpy.typing import NDArray
 
 from rl_training.config import RunError
 from rl_training.data.replay_buffer import ReplayBuffer, Rows
-from rl_training.envs.errors import naming_the_env
+from rl_training.envs.errors import StepAbandoned, naming_the_env
 from rl_training.envs.spaces import ActionScaler
-from rl_training.runtime.loop.interrupt import StepAbandoned
+from rl_training.runtime.experience.episodes import Episodes
+from rl_training.runtime.loop.saved_values import whole
 from rl_training.spec import ProblemSpec
 
 log = logging.getLogger("rl_training")
@@ -36,33 +36,6 @@ class CollectError(RunError):
 
 class PolicyError(RunError):
     """Action of the policy that is not finite: its networks have diverged."""
-
-
-@dataclass
-class Episodes:
-    """Returns and lengths of running episodes, and of those that ended since the last report."""
-
-    returns: NDArray[np.float64]
-    lengths: NDArray[np.int64]
-    ended: list[tuple[float, int]] = field(default_factory=list)
-
-    def end(self, env_ids: NDArray[np.int64]) -> None:
-        for env_id in env_ids:
-            self.ended.append((float(self.returns[env_id]), int(self.lengths[env_id])))
-        self.returns[env_ids] = 0
-        self.lengths[env_ids] = 0
-
-    def report(self) -> dict[str, float]:
-        """Return means over the episodes that ended since the last report."""
-        if not self.ended:
-            return {}
-        returns, lengths = zip(*self.ended, strict=True)
-        self.ended = []
-        return {
-            "rollout/return_mean": float(np.mean(returns)),
-            "rollout/length_mean": float(np.mean(lengths)),
-            "rollout/episodes": float(len(returns)),
-        }
 
 
 class Collector:
@@ -99,7 +72,9 @@ class Collector:
         """Current observation of each environment."""
         if self._obs is None:
             with self._naming, self.guard:
-                self._obs = np.array(self.envs.reset()[0], np.float32)
+                first = np.array(self.envs.reset()[0], np.float32)
+            self._refuse_bad_start(first)
+            self._obs = first
         return self._obs
 
     def step(self, act: Act) -> int:
@@ -121,6 +96,9 @@ class Collector:
         ended = terminated | truncated
         some_ended = bool(ended.any())
         following = np.array(after, np.float32)
+        begun = ended if self.mode is AutoresetMode.SAME_STEP else self._resetting
+        if begun.any():
+            self._refuse_bad_start(following[begun])
         last = following
         if some_ended and self.mode is AutoresetMode.SAME_STEP:
             last = following.copy()
@@ -190,6 +168,15 @@ class Collector:
             with self._naming:
                 first, _ = self.envs.reset(options={"reset_mask": ended})
             self._obs = np.array(first, np.float32)
+            self._refuse_bad_start(self._obs)
+
+    def _refuse_bad_start(self, first: Observations) -> None:
+        """Refuse what a reset returned before the policy sees it: it would answer nonsense with nonsense."""
+        bad = first[~np.isfinite(first)]
+        if len(bad):
+            raise CollectError(
+                f"{self.env_id}: the first observation of an episode is {bad[0]}; nothing of it was stored"
+            )
 
     def _refuse_nonfinite(self, rows: Rows, stepped: NDArray[np.int64]) -> None:
         layout = self.buffer.layout
@@ -248,13 +235,18 @@ class Collector:
         self.episodes = Episodes(
             np.array(values["returns"], np.float64), np.array(values["lengths"], np.int64), ended
         )
-        self._numbers = list(values["episodes"])
+        if not self.episodes.returns.shape == self.episodes.lengths.shape == (self.num_envs,):
+            raise ValueError("returns and lengths are not one for each environment")
+        self._numbers = [whole(episode) for episode in values["episodes"]]
         for index in range(self.num_envs):
             saved = tensors.get(f"envs.{index}.actions")
             self._actions[index].clear()
             self._actions[index].extend(() if saved is None else saved.numpy().copy())
         planned = tensors.get("envs.planned")
         self._planned = None if planned is None else planned.numpy().copy()
+        width = self.buffer.layout.actions.stop - self.buffer.layout.actions.start
+        if planned is not None and planned.numel() != self.num_envs * width:
+            raise ValueError("the planned actions are not one for each environment")
         if "envs.obs" not in tensors:
             return
         expected = tensors["envs.obs"].numpy().copy()

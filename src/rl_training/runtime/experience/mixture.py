@@ -14,6 +14,7 @@ from rl_training.data.transitions.batch import Batch
 from rl_training.data.transitions.batch_memory import BatchMemory
 from rl_training.data.transitions.normalizer import ObservationNormalizer
 from rl_training.data.transitions.returns import ReturnTracker
+from rl_training.runtime.loop.saved_values import whole
 
 
 class LoggedAndCollected:
@@ -128,7 +129,7 @@ class LoggedAndCollected:
 
     def load_state_dict(self, counts: dict[str, int]) -> None:
         """Take back the counts, and the returns from the rows of the buffer, which is loaded."""
-        self._logged_rows, self._updates = counts["logged_rows"], counts["batches"]
+        self._logged_rows, self._updates = whole(counts["logged_rows"]), whole(counts["batches"])
         if self._returns is not None and len(self.buffer):
             numbers = self.buffer.numbers
             saved = self.buffer.columns_of(numbers)

@@ -13,6 +13,7 @@ from rl_training.runtime.experience.collector import Observations
 from rl_training.runtime.experience.mixture import LoggedAndCollected, share
 from rl_training.runtime.experience.online import Online
 from rl_training.runtime.experience.protocols import Collected
+from rl_training.runtime.loop.saved_values import whole
 
 
 class OfflineToOnline(Online):
@@ -87,6 +88,6 @@ class OfflineToOnline(Online):
             self.pretrained = self.pretrain_updates
             return
         super().load_state_dict(state)
-        self.pretrained = state.values["pretrained"]
+        self.pretrained = whole(state.values["pretrained"])
         self.sampler.load_state_dict(state.values)
         self.sampler.forget_cut_episodes(self.collector.num_envs)

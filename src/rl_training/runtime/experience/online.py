@@ -19,6 +19,7 @@ from rl_training.data.transitions.batch import Batch
 from rl_training.data.transitions.batch_memory import BatchMemory
 from rl_training.runtime.experience.collector import Collector, Observations
 from rl_training.runtime.experience.protocols import Collected, Sampler
+from rl_training.runtime.loop.saved_values import whole
 
 log = logging.getLogger("rl_training")
 
@@ -164,8 +165,12 @@ class Online:
             if key.startswith("replay.")
         }
         values = state.values
-        self.env_steps, self.updates_due = values["env_steps"], values["updates_due"]
-        self._updates_from, self.total_steps = values["updates_from"], values["total_steps"]
+        self.env_steps, self.updates_due = whole(values["env_steps"]), whole(values["updates_due"])
+        most = self.collector.num_envs * self.options.gradient_updates_per_step
+        if not 0 <= self.updates_due <= most:
+            raise ValueError(f"{self.updates_due} updates are due after a step, not 0 to {most}")
+        self._updates_from = whole(values["updates_from"])
+        self.total_steps = whole(values["total_steps"])
         if "rows" in replay:
             self.buffer.load_state_dict(replay)
         elif int(replay.get("total", 1)):

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from rl_training.config import RunError
 from rl_training.data.replay_buffer import ReplayBuffer
+from rl_training.envs.errors import StepAbandoned
 from rl_training.runtime.experience.collector import Act, Collector
-from rl_training.runtime.loop.interrupt import StepAbandoned
 from rl_training.spec import ProblemSpec
 
 
@@ -56,6 +56,8 @@ class SingleCollector(Collector):
                 reward, ended = float(gained), bool(terminated or truncated)
                 last = self._observation(after)
                 following = self._observation(self._env.reset()[0]) if ended else last
+            if ended:
+                self._refuse_bad_start(following)
         except StepAbandoned as abandoned:
             return self._abandon(abandoned)
         except RunError as error:
@@ -83,5 +85,8 @@ class SingleCollector(Collector):
         """Copy an observation, because the environment may overwrite it; (1, width)."""
         obs = np.array(value, np.float32)
         if obs.shape != self._shape:
-            raise ValueError(f"the observation has shape {obs.shape}, its space {self._shape}")
+            raise ValueError(
+                f"step() returned an observation of shape {obs.shape}, but observation_space has "
+                f"shape {self._shape}: change one of them"
+            )
         return obs[None]

@@ -2,6 +2,7 @@
 
 - `state`: `TrainerState` and `TrainResult`
 - `callback`: the base class, the list that calls callbacks in order, intervals
+- `saved_values`: numbers out of a checkpoint
 - `stop_reasons`: names of the reasons for which a run ends
 - `budget`, `early_stopping`, `schedule`: the callbacks of the `control` options
 - `interrupt`: Ctrl-C and SIGTERM as an orderly stop

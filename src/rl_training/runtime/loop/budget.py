@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
+import math
 from dataclasses import dataclass
 
 from rl_training.algorithms.base import Terms
 from rl_training.runtime.config.controls import ControlsConfig
+from rl_training.runtime.config.train_config import TrainConfig
 from rl_training.runtime.loop import stop_reasons
 from rl_training.runtime.loop.callback import Callback
 from rl_training.runtime.loop.state import TrainerState
+
+log = logging.getLogger("rl_training")
 
 
 @dataclass(frozen=True)
@@ -53,3 +58,26 @@ class BudgetCallback(Callback):
         reason = self.budget.spent(state)
         if reason is not None:
             state.request_stop(reason)
+
+
+def note_last_round(config: TrainConfig) -> None:
+    """Say where `max_updates` ends a run whose updates come in rounds, if not exactly there.
+
+    The policy learns at the end of a round. A round that is cut and resumed would update it twice, and
+    be another run than an uninterrupted one.
+    """
+    limit = config.groups.controls.max_updates
+    if limit is None or not config.spec.algorithm.joint_updates:
+        return
+    size, pretrained = config.groups.replay.gradient_updates_per_step, 0
+    if config.regime == "offline_to_online":
+        pretrained = config.groups.offline_to_online.offline_pretrain_updates
+    if limit <= pretrained:  # the last round before collecting may be a short one
+        end = min(math.ceil(limit / size) * size, pretrained)
+    else:
+        end = pretrained + math.ceil((limit - pretrained) / size) * size
+    if end > limit:
+        log.info(
+            "max_updates is %d, but %s updates in rounds of %d, which are not cut: the run ends after %d",
+            limit, config.algo, size, end,
+        )  # fmt: skip

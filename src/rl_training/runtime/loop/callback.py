@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rl_training.algorithms.base import Terms
+from rl_training.config import ConfigError
 from rl_training.runtime.loop.state import TrainerState
 
 HOOKS = (
@@ -32,7 +33,8 @@ class Callback:
         on_train_end
         close
 
-    Memory that must survive a resume goes through `state_dict`.
+    Metrics of its own go to all files and loggers by `state.log({"user/kl": 0.1})`. Memory that must
+    survive a resume goes through `state_dict`.
     """
 
     def on_train_start(self, state: TrainerState) -> None:
@@ -62,6 +64,20 @@ class Callback:
 
     def load_state_dict(self, values: dict[str, Any]) -> None:
         """Take back the values of `state_dict`."""
+
+
+def check_callbacks(callbacks: Iterable[Callback]) -> tuple[Callback, ...]:
+    """Refuse what cannot be called back, such as a class in the place of an instance of it."""
+    if isinstance(callbacks, Callback):
+        raise ConfigError(f"callbacks must be a list: callbacks=[{type(callbacks).__name__}(...)]")
+    checked = tuple(callbacks)
+    for callback in checked:
+        if isinstance(callback, type):
+            name = callback.__name__
+            raise ConfigError(f"callbacks: {name} is a class; pass an instance: {name}(...)")
+        if not isinstance(callback, Callback):
+            raise ConfigError(f"callbacks: {callback!r} is not a rl_training.Callback")
+    return checked
 
 
 class CallbackList(Callback):

@@ -11,7 +11,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from rl_training.algorithms.base import Terms
-from rl_training.config import RunError
+from rl_training.config import OutputError, RunError
 from rl_training.data.transitions.batch import Batch
 from rl_training.files import write_bytes
 from rl_training.runtime.loop.state import TrainerState
@@ -93,6 +93,8 @@ class BatchInspector:
             return
         updates = self.state.algorithm.update_count
         path = self.folder / f"batch_of_update_{updates}.safetensors"
+        if self.folder.is_symlink():
+            raise OutputError(f"{self.folder} is a link, which is not followed: remove it")
         self.folder.mkdir(exist_ok=True)
         fields = {name: value.cpu().clone() for name, value in batch.fields().items()}
         write_bytes(path, save_tensors(fields))

@@ -9,6 +9,7 @@ from typing import Any
 from rl_training.config import RunError
 from rl_training.runtime.config.controls import EarlyStoppingConfig, metric_key
 from rl_training.runtime.loop.callback import Callback
+from rl_training.runtime.loop.saved_values import number_or_none, whole
 from rl_training.runtime.loop.state import TrainerState
 
 
@@ -51,7 +52,7 @@ class EarlyStoppingCallback(Callback):
         return {"best": self.best, "stale": self.stale}
 
     def load_state_dict(self, values: dict[str, Any]) -> None:
-        self.best, self.stale = values["best"], values["stale"]
+        self.best, self.stale = number_or_none(values["best"]), whole(values["stale"])
 
     def _value(self, metrics: Mapping[str, float]) -> float:
         by_key = {metric_key(name): value for name, value in metrics.items()}

@@ -16,6 +16,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from rl_training.algorithms.base import Terms
+from rl_training.envs.errors import StepAbandoned
 from rl_training.envs.worker_envs import STOP_SIGNALS
 from rl_training.runtime.loop.callback import Callback
 from rl_training.runtime.loop.state import TrainerState
@@ -43,6 +44,8 @@ class Interrupt:
             return
         handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
         self._handlers = {n: h for n, h in handlers.items() if h != signal.SIG_IGN}
+        # one that came while modules were imported, where an `except:` swallowed its error
+        self.interrupted |= any(getattr(h, "came", False) for h in handlers.values())
         for number in self._handlers:
             signal.signal(number, self._note)
         try:
@@ -83,14 +86,6 @@ class InterruptCallback(Callback):
     def _tick(self, state: TrainerState) -> None:
         if self.interrupt.interrupted:
             state.request_stop(INTERRUPTED)
-
-
-class StepAbandoned(BaseException):
-    """Raised inside an environment that takes too long; not an `Exception`, which it might catch."""
-
-    def __init__(self, timeout: float | None) -> None:
-        super().__init__(timeout)
-        self.timeout = timeout  # seconds; None after a signal
 
 
 class StepGuard:
@@ -158,6 +153,8 @@ class StepGuard:
         self.inside = False
         if self.timeout is not None and not self.interrupt.interrupted:
             signal.setitimer(signal.ITIMER_REAL, 0)
+        if isinstance(error, KeyboardInterrupt) and not self.interrupt.interrupted:
+            raise RuntimeError("it raised KeyboardInterrupt, though no signal came") from error
 
     def _abandon(self, number: int, frame: FrameType | None) -> None:
         if self.inside:

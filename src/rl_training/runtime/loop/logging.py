@@ -12,6 +12,7 @@ from rl_training.config import RunError
 from rl_training.runs.metrics import MetricsWriter
 from rl_training.runtime.loop.callback import Callback, Interval
 from rl_training.runtime.loop.divergence import DivergedError, non_finite
+from rl_training.runtime.loop.saved_values import number, whole, whole_or_none
 
 if TYPE_CHECKING:
     from rl_training.algorithms.base import Terms
@@ -27,10 +28,14 @@ class MetricsLog:
         self.writer, self.listeners = writer, listeners
 
     def write(self, state: TrainerState, metrics: Mapping[str, float]) -> None:
+        self.write_quietly(state, metrics)
+        self.listeners.on_log(state, metrics)
+
+    def write_quietly(self, state: TrainerState, metrics: Mapping[str, float]) -> None:
+        """Write a row that no listener is told of: its metrics come from one."""
         counters = {"step": state.global_step, "updates": state.update_count, "epoch": state.epoch}
         with state.spans("log"):
             self.writer.write({**counters, **metrics})
-        self.listeners.on_log(state, metrics)
 
 
 class _Update(NamedTuple):
@@ -106,10 +111,13 @@ class LoggingCallback(Callback):
         }
 
     def load_state_dict(self, values: dict[str, Any]) -> None:
-        self._sums, self._row_step = values["sums"], values["row_step"]
-        self.interval.last = values.get("looked_at")
+        self._sums = {
+            key: [number(total), whole(count)] for key, (total, count) in values["sums"].items()
+        }
+        self._row_step = whole(values["row_step"])
+        self.interval.last = whole_or_none(values.get("looked_at"))
         self._pending = [
-            _Update(0, 0, {key: torch.tensor(value) for key, value in terms.items()})
+            _Update(0, 0, {key: torch.tensor(number(value)) for key, value in terms.items()})
             for terms in values["pending"]
         ]
 

@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
+from rich.table import Column
+from rich.text import Text
 
-from rl_training.config import visible
+from rl_training.config import lasting, visible
 from rl_training.runtime.loop.callback import Callback
 
 if TYPE_CHECKING:
@@ -19,43 +21,46 @@ if TYPE_CHECKING:
 
 REFRESH_SECONDS = 0.2
 LINE_SECONDS = 10.0
+SMALLEST_BAR = 10  # columns
+
+
+def fit(parts: list[str], width: int) -> str:
+    """Join as many of the parts, the most important first, as fit into the width."""
+    line = parts[0]
+    for part in parts[1:]:
+        if len(line) + 2 + len(part) <= width:
+            line += f"  {part}"
+    return line[: max(width, 0)]
+
+
+def duration(seconds: float) -> str:
+    """Round to the unit that reads well: `12 s`, `34 min`, `5.6 h`."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6_000 else f"{seconds / 3_600:.1f} h"
 
 
 class ProgressCallback(Callback):
-    """Shows steps, updates per second, the last evaluation and the time left."""
+    """Shows the run directory, steps, updates per second, evaluations and the time left."""
 
     def __init__(self, total: int, stream: TextIO | None = None) -> None:
         self.total = total
-        self.stream = stream or sys.stderr
+        self.stream = lasting(stream or sys.stderr)
         self.live = self.stream.isatty()
         self._bar: Progress | None = None
         self._shown = self._started = 0.0
         self._first_update = 0
-        self._score = "-"
+        self._score = ""
 
     def on_train_start(self, state: TrainerState) -> None:
         self._started = self._shown = time.perf_counter()
         self._first_update = state.update_count
+        self._write(f"run {state.run_dir}")
         if self.live:
-            self._bar = Progress(
-                TextColumn("{task.description}", markup=False),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn(
-                    "{task.fields[rate]:.0f} updates/s  return {task.fields[score]}", markup=False
-                ),
-                TimeRemainingColumn(),
-                console=Console(file=self.stream),
-                transient=True,
-            )
+            self._bar = Progress(console=Console(file=self.stream), transient=True, expand=True)
+            self._bar.add_task("", total=self.total)
+            self._refresh(state)
             self._bar.start()
-            self._bar.add_task(
-                visible(state.algorithm.name),
-                total=self.total,
-                completed=state.global_step,
-                rate=0.0,
-                score="-",
-            )
 
     def on_collect_end(self, state: TrainerState, env_steps: int) -> None:
         self._tick(state)
@@ -64,10 +69,9 @@ class ProgressCallback(Callback):
         self._tick(state)
 
     def on_eval_end(self, state: TrainerState, metrics: Mapping[str, float]) -> None:
-        self._score = f"{metrics['eval/return_mean']:.1f}"
-        if self._bar is None:
-            spread = metrics["eval/return_std"]
-            self._line(state, f"return {self._score} ± {spread:.1f}")
+        mean, spread = metrics["eval/return_mean"], metrics["eval/return_std"]
+        self._score = f"return {mean:.1f}"
+        self._write(f"{self._position(state)}  {self._score} ± {spread:.1f}")
 
     def close(self) -> None:
         """Stop the bar, which shows the cursor again."""
@@ -80,20 +84,42 @@ class ProgressCallback(Callback):
             return
         self._shown = now
         if self._bar is None:
-            self._line(state, f"{self._rate(state):.0f} updates/s")
+            self._write(f"{self._position(state)}  {self._rate(state)}")
         else:
-            self._bar.update(
-                self._bar.task_ids[0],
-                completed=state.global_step,
-                rate=self._rate(state),
-                score=self._score,
-            )
+            self._refresh(state)
 
-    def _rate(self, state: TrainerState) -> float:
+    def _refresh(self, state: TrainerState) -> None:
+        """Bring the bar up to date, in one line however narrow the terminal is."""
+        assert self._bar is not None
+        task = self._bar.task_ids[0]
+        self._bar.update(task, completed=state.global_step)
+        left = self._bar.tasks[0].time_remaining
+        width = self._bar.console.width
+        parts = [f"{state.global_step}/{self.total}", self._score, self._rate(state)]
+        if left is not None:
+            parts.append(f"{duration(left)} left")
+        parts.append(visible(state.algorithm.name))
+        text = fit([part for part in parts if part], width)
+        columns: list[str | ProgressColumn] = [
+            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True))
+        ]
+        if width - len(text) - 1 >= SMALLEST_BAR:
+            columns.append(BarColumn(bar_width=None, table_column=Column(ratio=1)))
+        self._bar.columns = tuple(columns)
+        self._bar.update(task, description=text)
+
+    def _rate(self, state: TrainerState) -> str:
         elapsed = time.perf_counter() - self._started
-        return (state.update_count - self._first_update) / max(elapsed, 1e-9)
+        rate = (state.update_count - self._first_update) / max(elapsed, 1e-9)
+        return f"{rate:.0f} updates/s"
 
-    def _line(self, state: TrainerState, text: str) -> None:
-        line = f"{state.algorithm.name} {state.global_step}/{self.total}  {text}"
+    def _position(self, state: TrainerState) -> str:
+        return f"{state.algorithm.name} {state.global_step}/{self.total}"
+
+    def _write(self, line: str) -> None:
+        """Write a line that stays, above the bar if there is one."""
+        if self._bar is not None and self._bar.live.is_started:
+            self._bar.console.print(Text(visible(line)), soft_wrap=True)
+            return
         self.stream.write(f"{visible(line)}\n")
         self.stream.flush()

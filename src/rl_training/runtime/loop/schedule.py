@@ -8,6 +8,7 @@ from typing import Any
 from rl_training.algorithms.base import Terms
 from rl_training.runtime.config.schedules import ScheduleConfig, factor
 from rl_training.runtime.loop.callback import Callback
+from rl_training.runtime.loop.saved_values import whole
 from rl_training.runtime.loop.state import TrainerState
 
 
@@ -34,7 +35,7 @@ class ScheduleCallback(Callback):
         return {"total": self.total}
 
     def load_state_dict(self, values: dict[str, Any]) -> None:
-        self.total = values["total"]
+        self.total = whole(values["total"])
 
     def _apply(self, state: TrainerState) -> None:
         for network in state.algorithm.losses:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,21 @@ class TrainerState:
     should_stop: bool = False
     stop_reason: str | None = None
     spans: Spans = field(default_factory=Spans)  # seconds by activity
+    write_metrics: Callable[[dict[str, float]], None] | None = None  # set by the run
+
+    def log(self, metrics: Mapping[str, float]) -> None:
+        """Write metrics of a callback as a row of this step: to all files, TensorBoard and loggers.
+
+        A name without a group, such as `kl`, becomes `user/kl`.
+        """
+        row = {}
+        for name, value in metrics.items():
+            try:
+                row[name if "/" in name else f"user/{name}"] = float(value)
+            except (TypeError, ValueError):
+                raise TypeError(f"state.log: {name!r} must be one number, got {value!r}") from None
+        if self.write_metrics is not None:
+            self.write_metrics(row)
 
     def request_stop(self, reason: str) -> None:
         """End the run at this tick; the first reason is kept."""
