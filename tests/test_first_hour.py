@@ -207,7 +207,7 @@ class OwnMistake(Still):
         return a, b, c, d, e
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 @pytest.mark.parametrize("num_envs", [1, 2])
 @pytest.mark.parametrize(
     ("env", "sentence"),
