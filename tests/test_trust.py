@@ -454,7 +454,7 @@ def test_warnings_and_notes_are_made_visible(capfd: pytest.CaptureFixture[str]) 
     SeedLines([1]).show(1, {"state": "failed", "error": EVIL})
     written = capfd.readouterr().err
     assert written.splitlines() == [
-        f"note: {SHOWN}",
+        f"warning: {SHOWN}",
         f"warning: WARN: {SHOWN}",
         f"seed 1  note: {SHOWN}",
         f"seed 1  failed: {SHOWN}",

@@ -285,7 +285,9 @@ def small_run(config_name: str, directory: Path, monkeypatch: Any) -> dict[str, 
 @pytest.mark.parametrize("config_name", packaged_configs())
 def test_packaged_config_trains(config_name: str, tmp_path: Path, monkeypatch: Any) -> None:
     config = load_config(config_name)
-    assert config.env_id
+    if config.env_id is None:
+        assert config_name.endswith("/own-log")  # tests/test_choices.py trains them
+        return
     try:
         env = make_raw_env(config.env_id, config.groups.env)
     except MissingExtraError as error:

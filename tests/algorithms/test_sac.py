@@ -231,7 +231,7 @@ def test_target_entropy(
         ({"alpha": -0.1}, "alpha: must be >= 0, got -0.1"),
         ({"alpha": "automatic"}, "alpha: .*'auto'"),
         ({"alpha": "0.2"}, "alpha: .*'0.2'"),
-        ({"target_entropy": "auto"}, "target_entropy: expected a number or null"),
+        ({"target_entropy": "high"}, "target_entropy: expected a number or one of 'auto'"),
         ({"temperature_learning_rate": 0.0}, "temperature_learning_rate: must be > 0"),
         ({"tau": 1.5}, r"tau: must be <= 1"),
         ({"gamma": -0.1}, "gamma: must be >= 0"),

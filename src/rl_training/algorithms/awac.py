@@ -68,10 +68,7 @@ def awac_actor_loss(
         weights = scaled.softmax(-1) * scaled.shape[-1]
     else:
         weights = scaled.exp().clamp_max(max_advantage_weight)
-    return {
-        **imitation_terms(log_probs, advantages, weights),
-        "advantage_weight_capped": (weights >= max_advantage_weight).float().mean(-1),
-    }
+    return imitation_terms(log_probs, advantages, weights, max_weight=max_advantage_weight)
 
 
 def awac_loss(*, q_values: Tensor, target_q: Tensor, **actor: Any) -> Terms:
@@ -106,8 +103,9 @@ def actor_loss(nets: AWACAlgorithm, batch: Batch, noise: Noise, config: AWACConf
 class AWACAlgorithm(Algorithm[AWACConfig]):
     losses = {"critic": critic_loss, "actor": actor_loss}
     replay = replay_options(learning_starts=0)
-    offline_to_online = offline_to_online_options(offline_batch_ratio=None)
+    offline_to_online = offline_to_online_options(offline_batch_ratio="pooled")
     normalizes_observations = True
+    remedies = {"weights": "raise awac_lambda", "policy": "raise awac_lambda"}
 
     def build(self, spec: ProblemSpec, config: AWACConfig) -> None:
         model = MLPImitationModel(

@@ -77,10 +77,13 @@ class Algorithm(Acting, Generic[ConfigT]):
     name: ClassVar[str] = ""
     config_class: ClassVar[type[AlgorithmConfig]]
     losses: ClassVar[dict[str, TermsFunction]] = {}
-    # the paper's choices, used by default
+    # defaults of the options; learners from logs normalise observations, whatever their units
     normalizes_observations: ClassVar[bool] = False
-    normalizes_rewards: ClassVar[bool] = False
+    normalizes_rewards: ClassVar[bool] = False  # for a method whose options assume such rewards
     schedules: ClassVar[dict[str, str]] = {}  # learning-rate decay by network
+    # what to change first, in words, if advantage weights saturate ("weights"), values explode
+    # ("values") or the policy leaves the data ("policy")
+    remedies: ClassVar[dict[str, str]] = {}
     continuous_options: ClassVar[frozenset[str]] = frozenset()  # not read with discrete actions
     discrete_options: ClassVar[frozenset[str]] = frozenset()  # not read with continuous actions
     replay: ClassVar[type[ReplayConfig]] = ReplayConfig  # its own defaults: replay_options(...)

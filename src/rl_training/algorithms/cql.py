@@ -54,9 +54,13 @@ class CQLConfig(SoftConfig):
     cql_temperature: float = option(1.0, "temperature T of the soft maximum", gt=0)
     importance_sampling: bool = option(True, "whether to divide by the density of drawn actions")
     cql_target_gap: float | None = option(
-        None, "gap at which a learned multiplier holds the critics; null = fixed weight"
+        None,
+        "gap at which a learned multiplier holds the critics; null = fixed weight",
+        unset="none: a fixed weight",
     )
-    cql_clip_diff_min: float | None = option(None, "lower bound of each row's gap")
+    cql_clip_diff_min: float | None = option(
+        None, "lower bound of each row's gap", unset="no bound"
+    )
     backup_entropy: bool = option(False, "whether targets hold the entropy term, as in SAC")
     cal_ql: bool = option(
         False, "keep values of the policy's actions from falling below the data's returns (Cal-QL)"
@@ -188,7 +192,9 @@ def critic_loss(nets: CQLAlgorithm, batch: Batch, noise: Noise, config: CQLConfi
 def actor_loss(nets: CQLAlgorithm, batch: Batch, noise: Noise, config: CQLConfig) -> Terms:
     actions, log_probs = nets.actor.draw(batch.obs, noise["policy"])
     q_values = nets.critic(batch.obs, actions)
-    return cql_actor_loss(q_values=q_values, log_probs=log_probs, alpha=nets.temperature())
+    terms = cql_actor_loss(q_values=q_values, log_probs=log_probs, alpha=nets.temperature())
+    distance = (actions.detach() - batch.actions).square().mean((-2, -1))
+    return {**terms, "action_distance": distance}
 
 
 @register("cql", regimes=("offline", "offline_to_online"), action_kinds=("continuous", "discrete"))
@@ -200,6 +206,8 @@ class CQLAlgorithm(Algorithm[CQLConfig]):
         "temperature": temperature_loss,
     }
     replay = replay_options(learning_starts=0)
+    normalizes_observations = True
+    remedies = dict.fromkeys(("values", "policy"), "raise cql_alpha")
     continuous_options = (
         frozenset(CQLConfig.model_fields)
         - frozenset(AlgorithmConfig.model_fields)

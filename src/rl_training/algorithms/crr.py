@@ -94,8 +94,9 @@ def crr_actor_loss(
         weights = (advantages > 0).to(advantages.dtype)
     else:
         weights = (advantages / beta).exp().clamp_max(max_weight)
+    bound = max_weight if weight_type == "exp" else None
     return {
-        **imitation_terms(log_probs, advantages, weights),
+        **imitation_terms(log_probs, advantages, weights, max_weight=bound),
         "advantage_positive": (advantages > 0).float().mean(-1),
     }
 
@@ -136,7 +137,9 @@ def actor_loss(nets: CRRAlgorithm, batch: Batch, noise: Noise, config: CRRConfig
 class CRRAlgorithm(Algorithm[CRRConfig]):
     losses = {"critic": critic_loss, "actor": actor_loss}
     replay = replay_options(learning_starts=0)
-    offline_to_online = offline_to_online_options(offline_batch_ratio=None)
+    offline_to_online = offline_to_online_options(offline_batch_ratio="pooled")
+    normalizes_observations = True
+    remedies = {"weights": "raise beta", "policy": "raise beta"}
     continuous_options = frozenset({"n_action_samples"})
 
     def build(self, spec: ProblemSpec, config: CRRConfig) -> None:

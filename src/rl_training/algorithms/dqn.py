@@ -42,7 +42,7 @@ class DQNConfig(AlgorithmConfig):
     )
     tau: float = option(1.0, "share of the online network in each of these copies", gt=0, le=1)
     max_grad_norm: float | None = option(
-        10.0, "norm to which a larger gradient is scaled down; null = none", gt=0
+        10.0, "norm to which a larger gradient is scaled down; null = none", gt=0, unset="no bound"
     )
     epsilon_start: float = option(1.0, "chance ε of a random action at first", ge=0, le=1)
     epsilon_end: float = option(0.05, "chance ε of a random action in the end", ge=0, le=1)

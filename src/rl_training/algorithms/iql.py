@@ -26,7 +26,9 @@ from rl_training.spec import ProblemSpec
 
 
 class IQLConfig(ActorCriticConfig):
-    value_learning_rate: float | None = option(None, "the state value's own rate", gt=0)
+    value_learning_rate: float | None = option(
+        None, "the state value's own rate; null = learning_rate", gt=0
+    )
     expectile: float = option(0.7, "expectile η of the state value; 0.5 is the mean", gt=0, lt=1)
     beta: float = option(3.0, "inverse temperature β of the advantage weights", gt=0)
     max_advantage_weight: float = option(100.0, "upper bound of these weights", gt=0)
@@ -46,7 +48,7 @@ def iql_actor_loss(
     """Both tensors (batch,), at logged actions."""
     # the bound comes after exp, which may be infinite
     weights = (beta * advantages.detach()).exp().clamp(max=max_advantage_weight)
-    return imitation_terms(log_probs, advantages, weights)
+    return imitation_terms(log_probs, advantages, weights, max_weight=max_advantage_weight)
 
 
 def iql_critic_loss(*, q_values: Tensor, target_q: Tensor) -> Terms:
@@ -110,8 +112,9 @@ def critic_loss(nets: IQLAlgorithm, batch: Batch, noise: Noise, config: IQLConfi
 class IQLAlgorithm(Algorithm[IQLConfig]):
     losses = {"value": value_loss, "actor": actor_loss, "critic": critic_loss}
     replay = replay_options(learning_starts=0)
-    offline_to_online = offline_to_online_options(offline_batch_ratio=None)
-    normalizes_rewards = True
+    offline_to_online = offline_to_online_options(offline_batch_ratio="pooled")
+    normalizes_observations = True
+    remedies = {"weights": "lower beta", "policy": "lower beta"}
     schedules = {"actor": "cosine"}
 
     def build(self, spec: ProblemSpec, config: IQLConfig) -> None:

@@ -84,6 +84,7 @@ def rebrac_actor_loss(
     return {
         "actor_loss": actor_bc_weight * bc - actor_q_weight * scale * policy_q,
         "bc_loss": bc,
+        "action_distance": bc.detach() / actions.shape[-1],
         "policy_q_mean": policy_q,
         "q_scale": scale,
     }
@@ -150,6 +151,8 @@ def actor_loss(
 class ReBRACAlgorithm(Algorithm[ReBRACConfig]):
     losses = {"critic": critic_loss, "actor": actor_loss}
     replay = replay_options(learning_starts=0)
+    normalizes_observations = True
+    remedies = dict.fromkeys(("values", "policy"), "raise actor_bc_weight and critic_bc_weight")
     explore = explore_with_noise
 
     @classmethod

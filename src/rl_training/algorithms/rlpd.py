@@ -12,9 +12,10 @@ half collected: `offline_batch_ratio`.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm, Noise, Terms, target_of
@@ -31,15 +32,15 @@ from rl_training.spec import ProblemSpec
 
 
 class RLPDConfig(REDQConfig):
-    target_entropy: float | None = option(
-        None, "entropy H that auto aims at; null = -dimensions / 2"
+    target_entropy: Annotated[float, Field(strict=True)] | Literal["auto"] = option(
+        "auto", "entropy H that alpha aims at; auto (also null) = -dimensions / 2"
     )
     critic_layer_norm: bool = option(True, "normalise the critics' hidden layers")
     backup_entropy: bool = option(True, "whether targets hold the entropy term")
 
     def entropy_for(self, spec: ProblemSpec) -> float:
         """Target entropy: the option, else -dim(A) / 2."""
-        return -spec.action_dim / 2 if self.target_entropy is None else self.target_entropy
+        return -spec.action_dim / 2 if self.target_entropy == "auto" else self.target_entropy
 
 
 def rlpd_critic_loss(*, q_values: Tensor, target_q: Tensor) -> Terms:

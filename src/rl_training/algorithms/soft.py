@@ -10,7 +10,7 @@ import math
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, field_validator
 from torch import Tensor
 
 from rl_training.algorithms.base import ActorCriticConfig, Algorithm, Noise, Terms
@@ -27,14 +27,21 @@ class SoftConfig(ActorCriticConfig):
     alpha: Annotated[float, Field(ge=0, strict=True)] | Literal["auto"] = option(
         "auto", "temperature α of the policy's entropy, or auto to learn it"
     )
-    target_entropy: float | None = option(
-        None, "entropy H that auto aims at; null = -dimensions, or 0.98 log(choices)"
+    target_entropy: Annotated[float, Field(strict=True)] | Literal["auto"] = option(
+        "auto", "entropy H that alpha aims at; auto (also null) = -dimensions, or 0.98 log(choices)"
     )
-    temperature_learning_rate: float | None = option(None, "the temperature's own rate", gt=0)
+    temperature_learning_rate: float | None = option(
+        None, "the temperature's own rate; null = learning_rate", gt=0
+    )
+
+    @field_validator("target_entropy", mode="before")
+    @classmethod
+    def _name_the_automatic(cls, value: Any) -> Any:
+        return "auto" if value is None else value
 
     def entropy_for(self, spec: ProblemSpec) -> float:
         """Target entropy: the option, else -dim(A) for continuous and 0.98 log n for discrete actions."""
-        if self.target_entropy is not None:
+        if self.target_entropy != "auto":
             return self.target_entropy
         if spec.action_kind == "discrete":
             return 0.98 * math.log(spec.action_dim)

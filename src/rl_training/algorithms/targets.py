@@ -61,15 +61,24 @@ def critic_terms(q_values: Tensor, target_q: Tensor) -> dict[str, Tensor]:
     }
 
 
-def imitation_terms(log_probs: Tensor, advantages: Tensor, weights: Tensor) -> dict[str, Tensor]:
-    """The loss of an actor that clones logged actions by weight, and what to watch of it."""
+def imitation_terms(
+    log_probs: Tensor, advantages: Tensor, weights: Tensor, *, max_weight: float | None = None
+) -> dict[str, Tensor]:
+    """The loss of an actor that clones logged actions by weight, and what to watch of it.
+
+    `max_weight` is the upper bound of the weights, if they have one.
+    """
     require_rows(log_probs=log_probs, advantages=advantages)
+    capped = {}
+    if max_weight is not None:
+        capped = {"advantage_weight_capped": (weights >= max_weight).float().mean(-1)}
     return {
         "actor_loss": -(weights * log_probs).mean(-1),
         "log_prob_mean": log_probs.mean(-1),
         "advantage_mean": advantages.mean(-1),
         "advantage_weight_mean": weights.mean(-1),
         "advantage_weight_max": weights.amax(-1),
+        **capped,
     }
 
 

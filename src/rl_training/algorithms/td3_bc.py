@@ -51,6 +51,7 @@ def td3_bc_actor_loss(
     return {
         "actor_loss": bc - scale * policy_q,
         "bc_loss": bc,
+        "action_distance": bc.detach(),
         "policy_q_mean": policy_q,
         "q_scale": scale,
     }
@@ -98,8 +99,9 @@ def actor_loss(nets: TD3BCAlgorithm, batch: Batch, noise: Noise, config: TD3BCCo
 class TD3BCAlgorithm(Algorithm[TD3BCConfig]):
     losses = {"critic": critic_loss, "actor": actor_loss}
     replay = replay_options(learning_starts=0)
-    offline_to_online = offline_to_online_options(offline_batch_ratio=None)
+    offline_to_online = offline_to_online_options(offline_batch_ratio="pooled")
     normalizes_observations = True
+    remedies = dict.fromkeys(("values", "policy"), "lower bc_alpha")
     update_step, explore = delayed_update_step, explore_with_noise
 
     def build(self, spec: ProblemSpec, config: TD3BCConfig) -> None:

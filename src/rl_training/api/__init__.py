@@ -28,7 +28,8 @@ _MODULES = {
         "export_replay", "parse_observations", "read_observations", "save_actions",
     ),
     "rl_training.api.catalog": (
-        "builtin_datasets", "load_plugin", "nested_options", "option_groups", "resolve_config",
+        "OptionGroup", "builtin_datasets", "load_plugin", "nested_options", "option_groups",
+        "resolve_config", "unset_options",
     ),
     "rl_training.api.installation": ("installation_problems",),
     "rl_training.api.schema": ("config_schema", "option_schema"),
@@ -37,7 +38,7 @@ _MODULES = {
     "rl_training.experiment.configs": ("load_config", "parse_assignments"),
     "rl_training.experiment.seed_processes": ("SeedsFailedError",),
     "rl_training.reports.seeds": ("differences", "group_by_configuration", "summarize_seeds"),
-    "rl_training.data.checks.dataset_checks": ("Finding",),
+    "rl_training.data.checks.dataset_checks": ("Finding", "is_wrong"),
     "rl_training.runs.layout": ("check_output_dir", "runs_in"),
     "rl_training.runs.metadata": ("package_versions",),
     "rl_training.runs.metrics": ("Sink", "register_logger"),

@@ -5,11 +5,13 @@ from rl_training.algorithms.registry import list_algorithm_specs as list_algorit
 from rl_training.api.algorithms import ManagedAlgorithm as ManagedAlgorithm
 from rl_training.api.algorithms import algorithm as algorithm
 from rl_training.api.algorithms import load as load
+from rl_training.api.catalog import OptionGroup as OptionGroup
 from rl_training.api.catalog import builtin_datasets as builtin_datasets
 from rl_training.api.catalog import load_plugin as load_plugin
 from rl_training.api.catalog import nested_options as nested_options
 from rl_training.api.catalog import option_groups as option_groups
 from rl_training.api.catalog import resolve_config as resolve_config
+from rl_training.api.catalog import unset_options as unset_options
 from rl_training.api.data import action_bounds as action_bounds
 from rl_training.api.data import check_dataset as check_dataset
 from rl_training.api.data import collect_dataset as collect_dataset
@@ -30,6 +32,7 @@ from rl_training.api.schema import config_schema as config_schema
 from rl_training.api.schema import option_schema as option_schema
 from rl_training.config.packaged import packaged_configs as packaged_configs
 from rl_training.data.checks.dataset_checks import Finding as Finding
+from rl_training.data.checks.dataset_checks import is_wrong as is_wrong
 from rl_training.experiment.configs import load_config as load_config
 from rl_training.experiment.configs import parse_assignments as parse_assignments
 from rl_training.experiment.seed_processes import SeedsFailedError as SeedsFailedError

@@ -84,7 +84,8 @@ def stdout_for_result(alone: bool) -> Iterator[None]:
 
 class _VisibleText(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        return visible(super().format(record))
+        kind = "warning" if record.levelno >= logging.WARNING else "note"
+        return visible(f"{kind}: {super().format(record)}")
 
 
 def show_notes(quiet: bool = False, debug: bool | None = None) -> None:
@@ -93,7 +94,7 @@ def show_notes(quiet: bool = False, debug: bool | None = None) -> None:
     debug = logger.level == logging.DEBUG if debug is None else debug
     logger.handlers.clear()
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_VisibleText("note: %(message)s"))
+    handler.setFormatter(_VisibleText("%(message)s"))
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG if debug else logging.WARNING if quiet else logging.INFO)
     logger.propagate = False

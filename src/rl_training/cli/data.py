@@ -44,7 +44,8 @@ def check(
 ) -> None:
     """Report what makes offline training fail silently; exit code 1 if anything is wrong."""
     findings = api.check_dataset(dataset, env_id=env)
-    wrong = [finding for finding in findings if finding.level != "info"]
+    wrong = [finding for finding in findings if api.is_wrong([finding])]
+    warned = any(finding.level == "warning" for finding in findings)
     if json:
         say_json([asdict(finding) for finding in findings])
     else:
@@ -53,7 +54,7 @@ def check(
         say(
             f"{dataset}: {len(wrong)} problem{'s' * (len(wrong) != 1)}"
             if wrong
-            else f"{dataset}: ok"
+            else f"{dataset}: ok{', but see the warning' * warned}"
         )
     if wrong:
         raise typer.Exit(1)

@@ -101,7 +101,7 @@ def _meant_assignment(option: str | None, words: Sequence[str]) -> str | None:
     if option is None or not {"train", "config"} & set(words[:2]):
         return None
     key = option.strip("-").replace("-", "_")
-    if not any(key in group.model_fields for group in api.option_groups(key).values()):
+    if not any(key in group.options.model_fields for group in api.option_groups(key).values()):
         return None
     for word, following in zip(words, [*words[1:], "VALUE"], strict=True):
         if word == option:

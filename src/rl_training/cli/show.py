@@ -9,10 +9,10 @@ import typer
 from rl_training import api
 from rl_training.cli import completion
 from rl_training.cli.console import JsonOption, PluginOption, say, say_json
-from rl_training.config import ConfigError, Options, dump_yaml, suggest, type_name
+from rl_training.config import ConfigError, dump_yaml, suggest, type_name
 
 if TYPE_CHECKING:
-    from pydantic.fields import FieldInfo
+    from rl_training.api import OptionGroup
 
 
 def list_known(json: JsonOption = False, plugin: PluginOption = []) -> None:  # noqa: B006
@@ -77,7 +77,17 @@ def config(
     if name is None:
         raise ConfigError("config needs a YAML file or a packaged name; --schema works without one")
     values = api.resolve_config(name, api.parse_assignments(overrides or []))
-    say_json(values) if json else say(dump_yaml(values).rstrip())
+    if json:
+        say_json(values)
+        return
+    off = api.unset_options(values)
+    kwargs = {key: value for key, value in values["algo_kwargs"].items() if key not in off}
+    shown = {key: value for key, value in values.items() if key not in off}
+    say(dump_yaml({**shown, "algo_kwargs": kwargs}).rstrip())
+    if off:
+        say("# not set:")
+    for option, meaning in off.items():
+        say(f"#   {option}: {meaning}")
 
 
 def _algorithm_of(name: str) -> str:
@@ -108,7 +118,8 @@ def explain(
     located = [_locate(path, title, group) for title, group in groups.items()]
     places = [place for place in located if place is not None]
     if not places:
-        options = {key for group in groups.values() for key in group.model_fields} | set(names)
+        options = {key for group in groups.values() for key in group.options.model_fields}
+        options |= set(names)
         hint = suggest(path[-1], options) or "; `rl-training explain ALGORITHM` lists its options"
         raise ConfigError(f"nothing is called {what!r}{hint}")
     if json:
@@ -121,47 +132,55 @@ def explain(
 def _explain_algorithm(name: str) -> None:
     spec = api.get_algorithm_spec(name)
     say(f"{spec.name}: {spec.summary}")
-    for title, group in api.group_classes(spec).items():
+    for title, options in api.group_classes(spec).items():
         say(f"\n{title} options")
-        for option, field in group.model_fields.items():
-            say(f"  {_line(option, field)}")
+        group = api.OptionGroup(options, [spec])
+        for option in options.model_fields:
+            say(f"  {_line(option, option, group)}")
 
 
-def _locate(
-    path: list[str], title: str, group: type[Options]
-) -> tuple[str, str, type[Options]] | None:
+def _locate(path: list[str], title: str, group: OptionGroup) -> tuple[str, str, OptionGroup] | None:
     """Follow `early_stopping.patience` into nested groups; None if there is no such option."""
     name, *rest = path
-    if name not in group.model_fields:
+    if name not in group.options.model_fields:
         return None
     if not rest:
         return title, name, group
-    inner = api.nested_options(name, group)
-    return None if inner is None else _locate(rest, f"{title}, {name}", inner)
+    inner = api.nested_options(name, group.options)
+    if inner is None:
+        return None
+    return _locate(rest, f"{title}, {name}", api.OptionGroup(inner, []))
 
 
-def _explain_option(title: str, name: str, group: type[Options]) -> None:
-    say(f"{title}: {_line(name, group.model_fields[name])}")
-    inner = api.nested_options(name, group)
-    for part, field in inner.model_fields.items() if inner else ():
-        say(f"  {_line(f'{name}.{part}', field)}")
+def _explain_option(title: str, name: str, group: OptionGroup) -> None:
+    say(f"{title}: {_line(name, name, group)}")
+    inner = api.nested_options(name, group.options)
+    if inner is not None:
+        for part in inner.model_fields:
+            say(f"  {_line(f'{name}.{part}', part, api.OptionGroup(inner, []))}")
 
 
 def _algorithm_facts(name: str) -> dict[str, Any]:
     spec = api.get_algorithm_spec(name)
     options = [
-        _option_facts(f"{title} options", option, group)
+        _option_facts(f"{title} options", option, api.OptionGroup(group, [spec]))
         for title, group in api.group_classes(spec).items()
         for option in group.model_fields
     ]
     return {"algorithm": spec.name, "summary": spec.summary, "options": options}
 
 
-def _option_facts(title: str, name: str, group: type[Options]) -> dict[str, Any]:
-    return {"name": name, "group": title, "schema": api.option_schema(name, group)}
+def _option_facts(title: str, name: str, group: OptionGroup) -> dict[str, Any]:
+    return {
+        "name": name,
+        "group": title,
+        "default": group.default(name),
+        "schema": api.option_schema(name, group.options),
+    }
 
 
-def _line(name: str, field: FieldInfo) -> str:
+def _line(shown_name: str, name: str, group: OptionGroup) -> str:
+    field = group.options.model_fields[name]
     limits = [str(entry).replace("(", " ").rstrip(")") for entry in field.metadata]
     words = {"Gt gt=": "> ", "Ge ge=": ">= ", "Lt lt=": "< ", "Le le=": "<= "}
     bounds = []
@@ -169,6 +188,5 @@ def _line(name: str, field: FieldInfo) -> str:
         for word, sign in words.items():
             if limit.startswith(word):
                 bounds.append(sign + limit.removeprefix(word))
-    default = "required" if field.is_required() else f"default {field.default!r}"
-    detail = ", ".join([type_name(field.annotation), *bounds, default])
-    return f"{name}: {field.description} ({detail})"
+    detail = ", ".join([type_name(field.annotation), *bounds, group.default(name)])
+    return f"{shown_name}: {field.description} ({detail})"

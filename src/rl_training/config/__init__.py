@@ -20,10 +20,17 @@ from rl_training.config.errors import (
     suggest,
     unknown_key,
 )
-from rl_training.config.options import Options, OptionsT, option, problems_of, type_name
+from rl_training.config.options import (
+    Options,
+    OptionsT,
+    meaning_of_none,
+    option,
+    problems_of,
+    type_name,
+)
 from rl_training.config.packaged import packaged_config_text, packaged_configs
 from rl_training.config.text import lasting, visible, without_colours
-from rl_training.config.yaml import dump_yaml, parse_yaml
+from rl_training.config.yaml import dump_yaml, dump_yaml_value, parse_yaml
 
 __all__ = [
     "CheckpointError",
@@ -38,7 +45,9 @@ __all__ = [
     "RLTrainingError",
     "RunError",
     "dump_yaml",
+    "dump_yaml_value",
     "lasting",
+    "meaning_of_none",
     "option",
     "packaged_config_text",
     "packaged_configs",

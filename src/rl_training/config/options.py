@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic.fields import FieldInfo
 
 from rl_training.config.errors import ConfigError, Problem, suggest, unknown_key
 
@@ -19,12 +20,30 @@ def option(
     lt: float | None = None,
     le: float | None = None,
     min_length: int | None = None,
+    unset: str | None = None,
 ) -> Any:
     """Declare a configuration field: its default, its sentence, its bounds.
 
-    One declaration feeds validation, `rl-training explain` and the tables of the docs.
+    `unset` says in words what None means. One declaration feeds validation, `rl-training explain`
+    and the tables of the docs.
     """
-    return Field(default, description=doc, gt=gt, ge=ge, lt=lt, le=le, min_length=min_length)
+    extra: Any = None if unset is None else {"unset": unset}
+    return Field(
+        default,
+        description=doc,
+        gt=gt,
+        ge=ge,
+        lt=lt,
+        le=le,
+        min_length=min_length,
+        json_schema_extra=extra,
+    )
+
+
+def meaning_of_none(field: FieldInfo) -> str:
+    """Return the words for an option that is not set."""
+    extra = field.json_schema_extra
+    return str(extra["unset"]) if isinstance(extra, dict) and "unset" in extra else "not set"
 
 
 def _accepts(annotation: Any, kind: type) -> bool:

@@ -120,5 +120,11 @@ def parse_yaml(text: str, source: str = "YAML") -> Any:
         raise ConfigError(f"{source} is not valid YAML: {_shown(error)}") from None
 
 
+def dump_yaml_value(value: Any) -> str:
+    """Write one value in one line."""
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True)
+    return text.removesuffix("\n...\n").strip()
+
+
 def dump_yaml(value: Mapping[str, Any]) -> str:
     return yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=True)

@@ -10,23 +10,34 @@ from pydantic import field_validator, model_validator
 from rl_training.config import ConfigError, Options, Problem, option
 from rl_training.data.formats import get_format, kind_advice, problems_with_options
 
+PLACEHOLDER = "YOUR_LOG.npz"  # dataset_path of packaged configurations for logs of the user's
+
 
 class DatasetChoice(Options):
     """The choice of one dataset, by kind."""
 
     dataset_kind: str | None = option(
-        None, "Format of the dataset, such as npz, minari or builtin; null when no dataset is used."
+        None, "Format of the dataset, such as npz, minari or builtin; null when no dataset is used.",
+        unset="no dataset",
+    )  # fmt: skip
+    dataset_path: str | None = option(
+        None, "The file to read, for kinds that are files.", unset="no file"
     )
-    dataset_path: str | None = option(None, "The file to read, for kinds that are files.")
-    dataset_id: str | None = option(None, "The name of a builtin or Minari dataset.")
+    dataset_id: str | None = option(
+        None, "The name of a builtin or Minari dataset.", unset="no name"
+    )
     dataset_download: bool = option(False, "Download a Minari dataset that is not on this machine.")
     dataset_in_memory: bool = option(
         True, "Hold the data in memory; false maps a packed copy from the cache."
     )
     dataset_size: int | None = option(
-        None, "Number of transitions that kind random collects.", ge=1
-    )
-    dataset_seed: int | None = option(None, "Seed of the data that kind random collects.", ge=0)
+        None, "Number of transitions that kind random collects.", ge=1,
+        unset="10,000 with kind random",
+    )  # fmt: skip
+    dataset_seed: int | None = option(
+        None, "Seed of the data that kind random collects.", ge=0,
+        unset="derived from `seed` with kind random",
+    )  # fmt: skip
 
     @field_validator("dataset_kind")
     @classmethod
@@ -88,15 +99,20 @@ class DatasetConfig(DatasetChoice):
     """The dataset and what is done to it before training."""
 
     dataset_mix: tuple[DatasetMixPart, ...] | None = option(
-        None, "Several datasets sampled together, each with a weight."
+        None, "Several datasets sampled together, each with a weight.", unset="one dataset"
     )
     top_fraction: float | None = option(
-        None, "Keep only this share of episodes, the ones with the highest return.", gt=0, le=1
-    )
+        None, "Keep only this share of episodes, the ones with the highest return.", gt=0, le=1,
+        unset="all episodes",
+    )  # fmt: skip
     reward_scale: float = option(1.0, "Factor on every reward, applied before shift and clip.")
     reward_shift: float = option(0.0, "Number added to every scaled reward.")
-    reward_clip_min: float | None = option(None, "Lower bound of the scaled and shifted reward.")
-    reward_clip_max: float | None = option(None, "Upper bound of the scaled and shifted reward.")
+    reward_clip_min: float | None = option(
+        None, "Lower bound of the scaled and shifted reward.", unset="no bound"
+    )
+    reward_clip_max: float | None = option(
+        None, "Upper bound of the scaled and shifted reward.", unset="no bound"
+    )
     normalize_rewards: bool | None = option(
         None, "Scale rewards by 1000 / (best return - worst return) before all else; "
         "null leaves it to the algorithm.",
@@ -110,11 +126,11 @@ class DatasetConfig(DatasetChoice):
     )
     action_low: float | tuple[float, ...] | None = option(
         None, "Lower bound of actions, one number or one per dimension; null takes it from the "
-        "environment or the data.",
+        "environment or the data.", unset="the environment's, or the data's least",
     )  # fmt: skip
     action_high: float | tuple[float, ...] | None = option(
         None, "Upper bound of actions, one number or one per dimension; null takes it from the "
-        "environment or the data.",
+        "environment or the data.", unset="the environment's, or the data's largest",
     )  # fmt: skip
 
     @model_validator(mode="after")

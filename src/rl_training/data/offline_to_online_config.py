@@ -16,7 +16,9 @@ class RatioSchedule(Options):
     kind: Literal["linear", "cosine"] = option("linear", "shape of the change")
     start: float = option(0.5, "share at the first environment step", ge=0, le=1)
     final: float = option(0.0, "share at the end of the horizon", ge=0, le=1)
-    horizon: int | None = option(None, "environment steps until then; null = the run's total", ge=1)
+    horizon: int | None = option(
+        None, "environment steps until then; null = the run's total", ge=1, unset="the run's total"
+    )
 
 
 class OfflineToOnlineConfig(Options):
@@ -25,10 +27,10 @@ class OfflineToOnlineConfig(Options):
     offline_pretrain_updates: int = option(
         0, "gradient updates on logged data alone, before the first environment step", ge=0
     )
-    offline_batch_ratio: float | dict[str, Any] | None = option(
+    offline_batch_ratio: float | Literal["pooled"] | dict[str, Any] = option(
         0.5,
         "share of logged rows in every batch once collecting: a number, {kind, start, final, horizon}, "
-        "or null to draw from logged and collected rows as from one buffer",
+        "or pooled (also null) to draw from logged and collected rows as from one buffer",
     )
     initial_actions: Literal["policy", "random"] = option(
         "policy", "who takes the first `learning_starts` environment steps: the policy, or chance"
@@ -38,7 +40,13 @@ class OfflineToOnlineConfig(Options):
         "return to the last good policy and stop when a score falls below the offline one by more "
         "than this share of its size; null = never",
         gt=0,
+        unset="never",
     )
+
+    @field_validator("offline_batch_ratio", mode="before")
+    @classmethod
+    def _name_the_pool(cls, value: Any) -> Any:
+        return "pooled" if value is None else value
 
     @field_validator("offline_batch_ratio")
     @classmethod
@@ -50,14 +58,16 @@ class OfflineToOnlineConfig(Options):
                 raise ConfigError(
                     [problem.under("offline_batch_ratio") for problem in error.problems]
                 ) from None
-        elif value is not None and not 0 <= value <= 1:
+        elif value != "pooled" and not 0 <= value <= 1:
             raise ValueError(f"must be >= 0 and <= 1, got {value!r}")
         return value
 
     def ratio(self) -> RatioSchedule | float | None:
-        """Read `offline_batch_ratio`; a mapping is a schedule."""
+        """Read `offline_batch_ratio`; a mapping is a schedule, None draws as from one buffer."""
         ratio = self.offline_batch_ratio
-        return RatioSchedule(**ratio) if isinstance(ratio, dict) else ratio
+        if isinstance(ratio, dict):
+            return RatioSchedule(**ratio)
+        return None if ratio == "pooled" else ratio
 
 
 def offline_to_online_options(**defaults: Any) -> type[OfflineToOnlineConfig]:

@@ -46,7 +46,10 @@ class ReplayConfig(Options):
         "sync", "run `num_envs` environments in this process, or in a process each"
     )
     env_step_timeout: float | None = option(
-        None, "seconds after which an environment's step counts as hanging; null = never", gt=0
+        None,
+        "seconds after which an environment's step counts as hanging; null = never",
+        gt=0,
+        unset="never",
     )
 
 

@@ -21,8 +21,8 @@ class RewardTransformConfig(Options):
 
     scale: float = option(1.0, "factor on every reward")
     shift: float = option(0.0, "added after scaling")
-    clip_min: float | None = option(None, "lower limit after scale and shift")
-    clip_max: float | None = option(None, "upper limit after scale and shift")
+    clip_min: float | None = option(None, "lower limit after scale and shift", unset="no limit")
+    clip_max: float | None = option(None, "upper limit after scale and shift", unset="no limit")
 
     @model_validator(mode="after")
     def _rewards_stay_apart(self) -> RewardTransformConfig:

@@ -32,7 +32,7 @@ log = logging.getLogger("rl_training")
 #   running  step, total, updates_per_second, return (None before the first evaluation),
 #            evaluated (just now)
 #   note     text
-#   ended    run_dir, checkpoint_path, metrics, stop_reason
+#   ended    run_dir, checkpoint_path, metrics, stop_reason, warnings
 #   failed   error, is_user_error
 Report = Callable[[int, Mapping[str, Any]], None]
 
@@ -72,7 +72,9 @@ class SeedProcess:
             self.error, self.is_user_error = message["error"], message["is_user_error"]
         elif message["state"] == "ended":
             paths = (Path(message["run_dir"]), Path(message["checkpoint_path"]))
-            self.result = TrainResult(*paths, message["metrics"], message["stop_reason"])
+            self.result = TrainResult(
+                *paths, message["metrics"], message["stop_reason"], tuple(message["warnings"])
+            )
         return message
 
     @property

@@ -115,6 +115,7 @@ def train_seed(
             "checkpoint_path": str(result.checkpoint_path),
             "metrics": result.metrics,
             "stop_reason": result.stop_reason,
+            "warnings": list(result.warnings),
         }
     )
 

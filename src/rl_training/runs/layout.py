@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -90,11 +90,18 @@ def write_result(
     reason: str | None,
     metrics: Mapping[str, float],
     seconds: Mapping[str, float],
+    warnings: Sequence[str] = (),
 ) -> None:
     """Mark the run as finished. A run directory without this file has not come to its end."""
     write_json(
         run_dir / RESULT,
-        {"step": step, "stop_reason": reason, "metrics": metrics, "seconds": seconds},
+        {
+            "step": step,
+            "stop_reason": reason,
+            "metrics": metrics,
+            "seconds": seconds,
+            "warnings": list(warnings),
+        },
     )
 
 

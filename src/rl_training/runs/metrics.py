@@ -32,7 +32,7 @@ import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rl_training.config import MissingExtraError
 from rl_training.files import SpecialFileError, open_own, read_regular, write_bytes
@@ -84,7 +84,7 @@ def register_logger(name: str, factory: Callable[[Path], Sink]) -> None:
 class MetricsWriter:
     """Hands every row to every sink; can be cut back to the length it had at a checkpoint."""
 
-    def __init__(self, run_dir: Path, tensorboard: bool | None = None) -> None:
+    def __init__(self, run_dir: Path, tensorboard: bool | Literal["auto"] = "auto") -> None:
         self.run_dir = run_dir
         self.latest: dict[str, float] = {}
         self._jsonl = JsonlSink(run_dir / METRICS)
@@ -300,10 +300,10 @@ class TensorBoardSink(Sink):
         self._events.close()
 
 
-def _tensorboard(directory: Path, wanted: bool | None) -> list[Sink]:
-    """TensorBoard if it is wanted, or, when nothing was said, if it is installed."""
+def _tensorboard(directory: Path, wanted: bool | Literal["auto"]) -> list[Sink]:
+    """TensorBoard if it is wanted, or with `auto` if it is installed."""
     installed = importlib.util.find_spec("tensorboard") is not None
-    if wanted and not installed:
+    if wanted is True and not installed:
         raise MissingExtraError("tensorboard: true", "TensorBoard", "tensorboard")
     if not installed or wanted is False:
         return []

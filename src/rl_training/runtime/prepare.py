@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rl_training.config import ConfigError, Problem
-from rl_training.data.dataset_config import DatasetChoice
+from rl_training.data.checks.scale_checks import uneven_columns
+from rl_training.data.data_facts import DataFacts, measure_behaviour, measure_facts
+from rl_training.data.dataset_config import PLACEHOLDER, DatasetChoice
 from rl_training.data.dataset_loaders import load_transition_dataset
 from rl_training.data.formats import get_format, list_formats
 from rl_training.data.offline_dataset import TransitionDataset
@@ -25,8 +29,12 @@ from rl_training.runtime.agreement import (
     read_as_choices,
     spec_from_data,
 )
+from rl_training.runtime.config.choices import (
+    dataset_seed,
+    normalizes_observations,
+    normalizes_rewards,
+)
 from rl_training.runtime.config.train_config import TrainConfig
-from rl_training.runtime.seeding import stream_seed
 from rl_training.spec import ProblemSpec
 
 log = logging.getLogger("rl_training")
@@ -49,6 +57,8 @@ class TrainingData:
     normalizer: ObservationNormalizer | None = None
     reward_scale: float = 1.0  # of the return-range normalisation; 1 without it
     shaped_log: bool = True  # logged rewards pass through the environment's reward wrappers
+    facts: DataFacts | None = None  # none without a dataset
+    warnings: tuple[str, ...] = ()  # of what may go wrong in training
 
     @property
     def source(self) -> dict[str, Any]:
@@ -103,10 +113,14 @@ def _load(
         names = ", ".join(entry.name for entry in list_formats())
         message = f"is required ({names}), or pass dataset= to learn"
         raise ConfigError([Problem(path, message)])
+    file = choice.dataset_path
+    if file is not None and Path(file).name == PLACEHOLDER and not Path(file).exists():
+        message = "is to be given: the file of the log, such as dataset_path=LOG.npz"
+        raise ConfigError([Problem(("algo_kwargs", "dataset_path"), message)])
     options = choice.chosen_keys()
     dataset_format = get_format(choice.dataset_kind)
     if "dataset_seed" in dataset_format.keys:
-        options.setdefault("dataset_seed", stream_seed(config.seed, "dataset") % 2**31)
+        options.setdefault("dataset_seed", dataset_seed(config.seed))
     in_memory = config.groups.dataset.dataset_in_memory
     if not in_memory and "dataset_in_memory" in dataset_format.keys:
         options["dataset_in_memory"] = False  # of a mixture, all parts
@@ -146,7 +160,7 @@ def prepare(
     check_widths(dataset, spec, config.env_id)
     check_bounds(dataset, spec, options)
 
-    algorithm = config.spec.algorithm
+    algorithm, behaviour = config.spec.algorithm, measure_behaviour(dataset)
     if algorithm.needs_next_actions(config.groups.algorithm):
         dataset = dataset.with_valid_next_actions()
     raw, reward_scale = _with_rewards(config, dataset, reward_scale, shaped_log)
@@ -155,14 +169,32 @@ def prepare(
         learning = raw.with_action_scaling(spec.action_low, spec.action_high)
     if options.clip_actions:
         learning = learning.with_action_clipping()
-    wanted = _choice(options.normalize_observations, algorithm.normalizes_observations)
+    wanted = normalizes_observations(config.spec, options)
     if wanted and normalizer is None and not resumed:
         normalizer = ObservationNormalizer(*dataset.observation_statistics())
     if normalizer is not None:
         learning = learning.with_observation_normalization(normalizer.mean, normalizer.std)
     if algorithm.needs_returns(config.groups.algorithm):
         learning = learning.with_returns(getattr(config.groups.algorithm, "gamma", 1.0))
-    return TrainingData(spec, PreparedDataset(raw, learning), normalizer, reward_scale, shaped_log)
+    return TrainingData(
+        spec,
+        PreparedDataset(raw, learning),
+        normalizer,
+        reward_scale,
+        shaped_log,
+        measure_facts(learning, spec, behaviour),
+        () if normalizer is not None else tuple(_scale_warnings(dataset)),
+    )
+
+
+def _scale_warnings(dataset: TransitionDataset) -> Iterator[str]:
+    """Warn of columns of very different scale, which are not normalised."""
+    uneven = uneven_columns(dataset.obs.numpy())
+    if uneven is not None:
+        text = f"{dataset.source}: {uneven}; networks see little but the large one: set "
+        text += "normalize_observations: true"
+        log.warning("%s", text)
+        yield text
 
 
 def _with_rewards(
@@ -173,7 +205,7 @@ def _with_rewards(
     if shaped_log:
         dataset = dataset.with_wrapper_rewards(**config.groups.env.training.reward.model_dump())
     if reward_scale is None:
-        wanted = _choice(options.normalize_rewards, config.spec.algorithm.normalizes_rewards)
+        wanted = normalizes_rewards(config.spec, options)
         reward_scale = dataset.return_range_scale() if wanted else 1.0
     transformed = dataset.with_reward_transform(scale=reward_scale).with_reward_transform(
         scale=options.reward_scale,
@@ -200,7 +232,3 @@ def check_environment(config: TrainConfig, policy: ProblemSpec) -> None:
     assert config.env_id is not None
     problem = infer_env_spaces(config.env_id, config.groups.env)
     check_fits(config.env_id, problem, policy, bounds=True)
-
-
-def _choice(option: bool | None, default: bool) -> bool:
-    return default if option is None else option

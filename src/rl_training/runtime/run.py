@@ -24,6 +24,7 @@ from rl_training.runtime.checkpoints.format import Checkpoint, Contents
 from rl_training.runtime.checkpoints.manifest import state_of
 from rl_training.runtime.checkpoints.rollback import RollbackCallback
 from rl_training.runtime.checkpoints.store import Checkpoints
+from rl_training.runtime.config.choices import default_schedules
 from rl_training.runtime.config.train_config import TrainConfig
 from rl_training.runtime.controls import build_control_callbacks
 from rl_training.runtime.evaluation.callback import EvaluationCallback
@@ -38,6 +39,7 @@ from rl_training.runtime.loop.machine import using_machine
 from rl_training.runtime.loop.progress import ProgressCallback
 from rl_training.runtime.loop.state import TrainerState, TrainResult
 from rl_training.runtime.loop.stop_reasons import INTERRUPTED
+from rl_training.runtime.loop.watcher import Watcher
 from rl_training.runtime.policy import Policy
 from rl_training.runtime.prepare import TrainingData
 from rl_training.runtime.run_directory import open_run_directory
@@ -62,6 +64,7 @@ class Run:
     checkpoint: Checkpoint | None = None  # the one to go on from
     continues: bool = True  # as the same run; otherwise as a new one with its networks
     lock: RunLock | None = None  # of the directory to go on in; a new one is made without it
+    watcher: Watcher | None = None  # while it is executed
 
     def execute(self, *, progress_bar: bool = False) -> TrainResult:
         """Train until something requests a stop."""
@@ -99,9 +102,15 @@ class Run:
             reason = self.state.stop_reason
             if reason != INTERRUPTED:
                 seconds = self.state.spans.totals()
-                write_result(run_dir, self.state.global_step, reason, writer.latest, seconds)
+                step, warnings = self.state.global_step, self._warnings()
+                write_result(run_dir, step, reason, writer.latest, seconds, warnings)
         last = run_dir / "checkpoints" / find_checkpoint(run_dir).name
-        return TrainResult(run_dir, last, dict(writer.latest), reason)
+        return TrainResult(run_dir, last, dict(writer.latest), reason, self._warnings())
+
+    def _warnings(self) -> tuple[str, ...]:
+        """List what was said about the data and about learning from it."""
+        watched = () if self.watcher is None else self.watcher.warnings.values()
+        return (*self.data.warnings, *watched)
 
     def _train(
         self,
@@ -159,6 +168,7 @@ class Run:
         config = self.config
         after_evaluation: list[Callback] = [
             *self._controls(checkpoints),
+            *self._watchers(),
             interrupt,
             *self.user_callbacks,
             CheckpointCallback(checkpoints, config.checkpoint_interval),
@@ -188,12 +198,26 @@ class Run:
         callbacks = build_control_callbacks(
             config.groups.controls,
             total_timesteps=config.budget,
-            default_schedules=self.algorithm.schedules if config.regime == "offline" else {},
+            default_schedules=default_schedules(config.spec, config.regime),
         )
         drop = config.groups.offline_to_online.rollback_on_drop
         if drop is not None:
             callbacks.append(RollbackCallback(drop, checkpoints, self.policy))
         return callbacks
+
+    def _watchers(self) -> list[Callback]:
+        """Compare learning with what the data allows, if there is data."""
+        options = self.config.groups.algorithm
+        if self.data.facts is None:
+            return []
+        self.watcher = Watcher(
+            self.data.facts,
+            gamma=getattr(options, "gamma", None),
+            entropy_in_targets=getattr(options, "backup_entropy", False),
+            eval_episodes=self.config.eval_episodes,
+            remedies=self.algorithm.remedies,
+        )
+        return [self.watcher]
 
     def _evaluator(self, guard: StepGuard) -> Evaluator | None:
         if self.config.env_id is None:

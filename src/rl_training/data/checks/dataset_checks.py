@@ -21,6 +21,7 @@ from rl_training.data.checks.column_checks import (
 )
 from rl_training.data.checks.environment_checks import check_problem, fits_actions
 from rl_training.data.checks.precision import check_precision
+from rl_training.data.checks.scale_checks import COLUMN_SCALE, check_scales
 from rl_training.data.checks.sequence_checks import check_sequence
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.packing.names import match_field_names
@@ -34,8 +35,11 @@ _NO_FIX = "correct the file"
 
 
 def is_wrong(findings: Iterable[Finding]) -> bool:
-    """True if anything asks for a change: an error or a warning."""
-    return any(finding.level != "info" for finding in findings)
+    """True if anything asks for a change of the data: an error or a warning.
+
+    Columns of different scale ask for an option of training instead.
+    """
+    return any(finding.level != "info" and finding.name != COLUMN_SCALE for finding in findings)
 
 
 def check_dataset(
@@ -61,6 +65,7 @@ def check_dataset(
     findings = [
         *(check_problem(data, spec) if spec is not None else ()),
         *check_observations(data),
+        *check_scales(data),
         *check_actions(data, as_bounds(action_low, action_high, data.actions.shape[1])),
         *(check_numbering(data) if spec is None and action_low is None else ()),
         *check_sequence(data),

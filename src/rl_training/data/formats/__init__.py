@@ -42,7 +42,10 @@ __all__ = [
 ]
 
 ENTRY_POINT_GROUP = "rl_training.formats"
-_REQUIRED = ("dataset_path", "dataset_id")  # by every format that uses them
+_REQUIRED = {  # by every format that uses them, and how to give them
+    "dataset_path": "the file to read, such as dataset_path=LOG.npz",
+    "dataset_id": "the dataset's name, such as dataset_id=NAME",
+}
 
 OpenSource = Callable[..., AbstractContextManager[FieldSource]]
 
@@ -134,7 +137,10 @@ def problems_with_options(name: str, options: Mapping[str, Any]) -> list[Problem
     lacking = [key for key in keys if key in _REQUIRED and key not in options]
     unused = [key for key in options if key.startswith("dataset_") and key not in keys]
     return [
-        *(Problem((key,), f"dataset_kind {name!r} needs {key}") for key in lacking),
+        *(
+            Problem((key,), f"dataset_kind {name!r} needs {key}: {_REQUIRED[key]}")
+            for key in lacking
+        ),
         *(
             Problem(
                 (key,),

@@ -155,6 +155,11 @@ class DatasetFields:
         return self._view.packed.source
 
     @property
+    def has_reward_transforms(self) -> bool:
+        """True if rewards differ from those in the storage."""
+        return bool(self._view.reward_transforms)
+
+    @property
     def in_memory(self) -> bool:
         return self._view.packed.in_memory
 

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 STD_EPSILON = 1e-3  # added, not a lower bound: the convention of TD3+BC and CORL
+SMALL_STD = 1e-2  # below it a tenth is added instead, which would else outweigh the deviation
+ROUNDING = 1e-6  # of float32, relative to the mean: less than that is a constant
 
 
 class ObservationNormalizer(nn.Module):
@@ -43,7 +45,10 @@ class ObservationNormalizer(nn.Module):
 
 
 def mean_and_std(pieces: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
-    """Mean and population deviation + `STD_EPSILON` of all rows, in one pass, in float64."""
+    """Mean and population deviation + `STD_EPSILON` of all rows, in one pass, in float64.
+
+    Columns in small units, such as 1e-5 ± 1e-6, get a deviation of their own size.
+    """
     count = 0
     mean = squares = torch.zeros(0)
     for piece in pieces:
@@ -57,4 +62,6 @@ def mean_and_std(pieces: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
             squares = squares + piece_squares + gap.square() * (count * len(values) / total)
             mean = mean + gap * (len(values) / total)
         count += len(values)
-    return mean.float(), ((squares / count).sqrt() + STD_EPSILON).float()
+    std = (squares / count).sqrt()
+    is_small = (std < SMALL_STD) & (std > ROUNDING * mean.abs())
+    return mean.float(), (std + torch.where(is_small, 0.1 * std, STD_EPSILON)).float()

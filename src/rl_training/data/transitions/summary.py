@@ -41,14 +41,16 @@ def summarize(dataset: DatasetFields) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def complete_episodes(dataset: DatasetFields) -> slice:
+    """Leave out an unfinished episode, which would pull statistics of returns down."""
+    episodes = dataset.episodes
+    return slice(None, -1) if episodes.last_is_open and len(episodes.starts) > 1 else slice(None)
+
+
 def _summarize_episodes(dataset: DatasetFields) -> dict[str, Any]:
     if dataset.boundaries == "unknown":
         return {"episodes": None, "open_episode": None, "return": None, "episode_length": None}
-    episodes = dataset.episodes
-    # An unfinished episode would pull the statistics down.
-    complete = (
-        slice(None, -1) if episodes.last_is_open and len(episodes.starts) > 1 else slice(None)
-    )
+    episodes, complete = dataset.episodes, complete_episodes(dataset)
     returns, lengths = episodes.returns[complete], episodes.lengths[complete]
     return {
         "episodes": len(episodes.starts),

@@ -33,7 +33,9 @@ class EarlyStoppingConfig(Options):
     patience: int = option(10, "evaluations without improvement before stopping", ge=1)
     min_delta: float = option(0.0, "change that counts as an improvement", ge=0)
     min_steps: int = option(0, "no stopping before this step", ge=0)
-    target_value: float | None = option(None, "stop as soon as the metric reaches this")
+    target_value: float | None = option(
+        None, "stop as soon as the metric reaches this", unset="no target"
+    )
 
     @field_validator("metric")
     @classmethod
@@ -51,11 +53,18 @@ class ControlsConfig(Options):
         None, "where transitions come from; null = the algorithm's first"
     )
     eval_interval: int = option(5_000, "steps between evaluations", ge=1)
-    early_stopping: EarlyStoppingConfig | None = option(None, "when to stop before the budget")
-    max_updates: int | None = option(
-        None, "budget in gradient updates; a round of RLPD or REDQ is not cut", ge=1
+    early_stopping: EarlyStoppingConfig | None = option(
+        None, "when to stop before the budget", unset="never"
     )
-    max_epochs: int | None = option(None, "budget in passes over the dataset", ge=1)
+    max_updates: int | None = option(
+        None,
+        "budget in gradient updates; a round of RLPD or REDQ is not cut",
+        ge=1,
+        unset="no bound",
+    )
+    max_epochs: int | None = option(
+        None, "budget in passes over the dataset", ge=1, unset="no bound"
+    )
     learning_rate_schedule: ScheduleKind | dict[str, Any] | None = option(
         None,
         "decay of every learning rate: a name, {kind, final, horizon}, or one of these per network; "
@@ -65,7 +74,7 @@ class ControlsConfig(Options):
         0, "steps over which learning rates rise linearly to their value", ge=0
     )
     keep_checkpoints: int | None = option(
-        None, "how many step checkpoints to keep besides `best`; null = all", ge=2
+        None, "how many step checkpoints to keep besides `best`; null = all", ge=2, unset="all"
     )
     torch_threads: int = option(
         1, "CPU threads of PyTorch; more than one rarely helps networks of this size", ge=1, le=256
@@ -74,9 +83,14 @@ class ControlsConfig(Options):
         "captured",
         "how losses are differentiated: captured once and replayed, or operation by operation",
     )
-    tensorboard: bool | None = option(
-        None, "write tensorboard/ event files; null = if TensorBoard is installed"
+    tensorboard: bool | Literal["auto"] = option(
+        "auto", "write tensorboard/ event files; auto (also null) = if TensorBoard is installed"
     )
+
+    @field_validator("tensorboard", mode="before")
+    @classmethod
+    def _name_the_automatic(cls, value: Any) -> Any:
+        return "auto" if value is None else value
 
     @field_validator("stepper", mode="before")
     @classmethod

@@ -13,7 +13,9 @@ ScheduleKind = Literal["constant", "linear", "cosine"]
 class ScheduleConfig(Options):
     kind: ScheduleKind = option("constant", "shape of the decay")
     final: float = option(0.0, "factor reached at the end of the horizon", ge=0, le=1)
-    horizon: int | None = option(None, "steps until then; null = the run's total", ge=1)
+    horizon: int | None = option(
+        None, "steps until then; null = the run's total", ge=1, unset="the run's total"
+    )
 
 
 def factor(schedule: ScheduleConfig, step: int, *, total: int, warmup_steps: int) -> float:

@@ -72,7 +72,10 @@ def group_classes(spec: AlgorithmSpec) -> dict[str, type[Options]]:
 class TrainConfig(Options):
     algo: str = option(doc="name of the algorithm")
     env_id: str | None = option(
-        None, "a registered id or module:EnvName; null trains on logs alone", min_length=1
+        None,
+        "a registered id or module:EnvName; null trains on logs alone",
+        min_length=1,
+        unset="none: logs alone",
     )
     seed: int = option(0, "seed of every random stream", ge=0)
     total_timesteps: int = option(

@@ -7,6 +7,7 @@
 - `budget`, `early_stopping`, `schedule`: the callbacks of the `control` options
 - `interrupt`: Ctrl-C and SIGTERM as an orderly stop
 - `logging`: rows of averaged metrics
+- `watcher`: warnings of saturated weights, exploded values, policies that leave the data
 - `progress`: live bar or plain lines for the user
 - `timing`: seconds by activity
 - `machine`: threads and memory of the process

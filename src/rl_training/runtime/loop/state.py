@@ -79,3 +79,4 @@ class TrainResult:
     checkpoint_path: Path
     metrics: dict[str, float] = field(default_factory=dict)
     stop_reason: str | None = None
+    warnings: tuple[str, ...] = ()  # of learning that went wrong, with what to try
