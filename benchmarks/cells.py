@@ -80,7 +80,7 @@ def mean_and_deviation(results: Sequence[Result | None]) -> str:
         return "not run"
     text = f"{statistics.mean(returns):.1f}"
     if len(returns) > 1:
-        text += f" ± {statistics.pstdev(returns):.1f}"
+        text += f" ± {statistics.stdev(returns):.1f}"
     return text if len(returns) == len(results) else f"{text} ({len(returns)} of {len(results)})"
 
 

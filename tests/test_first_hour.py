@@ -109,6 +109,7 @@ def refused(capsys: pytest.CaptureFixture[str], words: str, code: int = 2) -> st
     ("words", "sentence"),
     [
         ("config sac/pendulum dataset_kind=npz", "is for datasets, but sac collects its own data"),
+        ("train iql dataset_path=x.npz", "is an algorithm, not a configuration; its packaged"),
         ("train td3_bc/pendulum dataset_path=", "write dataset_path=VALUE, or dataset_path=null"),
         ("train td3_bc/pendulum dataset_path=log.npz", "write dataset_kind=npz, too"),
         ("train td3_bc/pendulum --tau 0.1", "written key=value: tau=0.1"),
@@ -207,7 +208,7 @@ class OwnMistake(Still):
         return a, b, c, d, e
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 @pytest.mark.parametrize("num_envs", [1, 2])
 @pytest.mark.parametrize(
     ("env", "sentence"),

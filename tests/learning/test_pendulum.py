@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from tests.support.faults import Fault, ascends, learns_nothing, other_rows, sees
 
+from rl_training.algorithms import get_algorithm_spec
 from rl_training.api import algorithm
 from rl_training.data import load_transition_dataset
 
@@ -15,10 +18,12 @@ pytestmark = pytest.mark.slow
 SEEDS = (1, 2, 3)
 
 
-def scores(name: str, tmp_path: Path, **overrides: Any) -> np.ndarray[Any, Any]:
+def scores(
+    name: str, tmp_path: Path, seeds: tuple[int, ...] = SEEDS, **overrides: Any
+) -> np.ndarray[Any, Any]:
     """Final mean return over 50 episodes, for each seed."""
     found = []
-    for seed in SEEDS:
+    for seed in seeds:
         managed = algorithm(name.split("/")[0]).from_config(
             name, seed=seed, output_dir=str(tmp_path), eval_episodes=0, **overrides
         )
@@ -49,3 +54,21 @@ def test_narrow_data_only_the_behaviour_term_helps(tmp_path: Path) -> None:
     assert cloned.mean() > -200
     assert regularised.mean() > cloned.mean() - 60
     assert unregularised.mean() < regularised.mean() - 150
+
+
+@pytest.mark.parametrize(
+    ("fault", "measured"),
+    [
+        (learns_nothing, -1240),
+        (ascends("critic"), -1130),
+        (sees(actions=other_rows), -1115),
+        (sees(rewards=torch.neg), -844),
+    ],
+    ids=["nothing learned", "critics ascend", "actions of other rows", "rewards negated"],
+)
+def test_a_broken_td3_bc_does_not_pass(
+    fault: Fault, measured: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gate above is -300; `measured` is seed 1 over 20 episodes, where the sound one had -184."""
+    options = fault(get_algorithm_spec("td3_bc").algorithm, monkeypatch)
+    assert scores("td3_bc/pendulum", tmp_path, (1,), **options) < (measured - 300) / 2

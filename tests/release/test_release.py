@@ -144,7 +144,7 @@ def test_metadata_name_licence_and_python_versions(release: Release) -> None:
     versions = re.findall(
         r"Python :: (3\.\d+)\n", "\n".join(metadata.get_all("Classifier", [])) + "\n"
     )
-    assert versions == ["3.10", "3.11", "3.12", "3.13"]
+    assert versions == ["3.11"]  # those that `make test` has passed with
 
 
 def test_a_stated_address_must_be_one_that_can_be_shown() -> None:

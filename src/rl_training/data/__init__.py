@@ -7,6 +7,7 @@ Faces, which users import:
 - `offline_mixers`    `mix_transition_datasets`: several datasets with their shares of a batch
 - `replay_buffer`     `ReplayBuffer`: the newest transitions of an online learner
 - `collecting`        a dataset from a policy and an environment
+- `memory`            memory of the machine, compared with what a replay buffer takes
 - `locations`         datasets as the command line names them
 - `saving`            writing a dataset to a file
 - `rewriting`         dropping rows without a next observation, renumbering actions

@@ -48,7 +48,13 @@ def read_config_text(name: str | Path) -> tuple[str, str]:
         return packaged_config_text(stem), stem
     if path.suffix in (".yaml", ".yml"):
         raise ConfigError(f"no such configuration file: {path}")
-    hint = suggest(stem, packaged) or f" (packaged: {', '.join(packaged)})"
+    of_algorithm = [entry for entry in packaged if entry.startswith(f"{stem}/")]
+    if of_algorithm:
+        raise ConfigError(
+            f"{stem!r} is an algorithm, not a configuration; its packaged configurations: "
+            f"{', '.join(of_algorithm)}"
+        )
+    hint = suggest(stem, packaged) or " (rl-training list shows the packaged ones)"
     raise ConfigError(f"no configuration file or packaged configuration {str(name)!r}{hint}")
 
 
