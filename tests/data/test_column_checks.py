@@ -179,10 +179,10 @@ def test_one_hot_choices_are_a_warning_and_can_be_read_as_choices():
     for dataset in (TransitionDataset(**fields), TransitionDataset(**fields).with_next_actions()):
         discrete = read_choices(dataset)
         assert (discrete.num_actions, discrete.action_width) == (4, 1)
-        batch, before = discrete.gather(range(100)), dataset.gather(range(100))
+        batch = discrete.gather(range(100))
         np.testing.assert_array_equal(batch.actions.flatten(), choices)
         for name in ("obs", "next_obs", "rewards", "terminations", "truncations"):
-            assert torch.equal(getattr(batch, name), getattr(before, name))
+            assert torch.equal(getattr(discrete, name), getattr(dataset, name))
         if batch.next_actions is not None:
             valid = batch.next_action_valid.flatten() > 0
             following = np.roll(choices, -1)[valid.numpy()]
