@@ -141,6 +141,18 @@ def test_training_warns_of_data_that_nothing_can_be_learned_from(
         assert ("change reward_scale" in scaled) == ("reward_scale" in words)
 
 
+def test_flags_that_are_wrong_are_warned_of_by_training(capsys: pytest.CaptureFixture[str]) -> None:
+    fields = make_fields(obs_dim=4)
+    late = {name: np.roll(fields[name], 1) for name in ("terminations", "truncations")}
+    np.savez("log.npz", **{**fields, **late})
+    assert "are marked one row too late" in run(capsys, *train("log.npz"))
+    fields["obs"] = np.linspace(0, 1, 401 * 4, dtype=np.float32).reshape(401, 4)[:-1]
+    fields["next_obs"] = np.append(fields["obs"][1:], fields["obs"][-1:] + 1, axis=0)
+    fields["terminations"], fields["truncations"] = np.ones(400, bool), np.zeros(400, bool)
+    np.savez("log.npz", **fields)
+    assert "after 399 rows that terminate" in run(capsys, *train("log.npz"))
+
+
 def test_bounds_of_a_narrow_range_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
     fields = make_fields(obs_dim=4)
     fields["actions"] = np.linspace(999.95, 1000.05, 400, dtype=np.float32)[:, None]

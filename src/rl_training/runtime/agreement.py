@@ -79,7 +79,12 @@ def point_to_check(dataset: TransitionDataset, location: str | None) -> None:
             "them is learned from. See %s",
             dataset.source, len(judged.going_on), check,
         )  # fmt: skip
-    elif dataset.boundaries != "given" or (judged is not None and judged.offset):
+    elif judged is not None and judged.offset:
+        log.warning(
+            "%s: %s are marked one row too %s, so that values are wrong there; see %s",
+            dataset.source, judged.misplaced, "late" if judged.offset > 0 else "early", check,
+        )  # fmt: skip
+    elif dataset.boundaries != "given":
         log.info("%s: episode ends are doubtful; see %s", dataset.source, check)
 
 
