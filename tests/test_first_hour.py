@@ -202,6 +202,16 @@ class WideStep(Still):
         return np.zeros(4, np.float32), 0.0, False, False, {}
 
 
+class LateColumn(Still):
+    def step(self, action: Any) -> Any:
+        return np.zeros((3, 1), np.float32), 0.0, False, False, {}
+
+
+class ListReward(Still):
+    def step(self, action: Any) -> Any:
+        return np.zeros(3, np.float32), np.zeros(1), False, False, {}
+
+
 class OwnMistake(Still):
     def step(self, action: Any) -> Any:
         a, b, c, d, e = (1, 2, 3, 4)  # type: ignore[misc]
@@ -220,7 +230,9 @@ class OwnMistake(Still):
         (OldReset, "reset() must return obs and info"),
         (OldSeed, "reset() must take a seed: def reset(self, *, seed=None, options=None)"),
         (WideReset, "shape (4,), but observation_space has shape (3,): change one of them"),
-        (WideStep, "observation_space"),
+        (WideStep, "failed: step() returned an observation of shape (4,), but observation_space"),
+        (LateColumn, "failed: step() returned an observation of shape (3, 1), but observation_space"),
+        (ListReward, "failed: step() returned the reward array([0.]), which must be one number"),
         (OwnMistake, "ValueError: not enough values to unpack"),
     ],
 )

@@ -67,6 +67,15 @@ def parse_env_kwargs(env_kwargs: EnvKwargs) -> EnvConfig:
     return EnvConfig(uses["training"], uses["evaluation"])
 
 
+def reward_wrappers_of(env_kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Select the reward wrappers, also those of one use, without options of one environment."""
+    wrappers = {key: value for key, value in env_kwargs.items() if key == "wrappers"}
+    for use in get_args(Use):
+        of_use = reward_wrappers_of(env_kwargs.get(use) or {})
+        wrappers |= {use: of_use} if of_use else {}
+    return wrappers
+
+
 class _Parser:
     """Collects problems, so that one message names them all."""
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_training.config import EnvError
+from rl_training.config import EnvError, RunError
 from rl_training.envs.env_config import EnvKwargs, parse_env_kwargs
 from rl_training.envs.errors import naming_the_env
 from rl_training.envs.factory import make_raw_env
@@ -38,15 +38,24 @@ class GoalReward:
             )
         self._compute = env.get_wrapper_attr("compute_reward")
         goals = np.zeros((goal_dim + 1, goal_dim), np.float32)
-        shape = self(goals, goals).shape
+        try:
+            shape = self(goals, goals).shape
+        except RunError as error:
+            raise EnvError(
+                f"her: true needs rewards from goals alone, many at once and with an empty info, but "
+                f"compute_reward of {error}"
+            ) from error.__cause__
         if shape != (len(goals),):
             raise EnvError(
                 f"her: true computes many rewards at once, but compute_reward of {env_id} gives "
                 f"shape {shape} for {len(goals)} goals; it must be vectorised over the first axis"
             )
-        self.knows_terminations = env.has_wrapper_attr("compute_terminated")
+        ends = env.has_wrapper_attr("compute_terminated") and env.get_wrapper_attr(
+            "compute_terminated"
+        )
+        self.knows_terminations = callable(ends)
         if self.knows_terminations:
-            self._ends = env.get_wrapper_attr("compute_terminated")
+            self._ends = ends
             self._ends_at_once = self._is_vectorised(goals)
 
     def __call__(
