@@ -231,7 +231,10 @@ class OwnMistake(Still):
         (OldSeed, "reset() must take a seed: def reset(self, *, seed=None, options=None)"),
         (WideReset, "shape (4,), but observation_space has shape (3,): change one of them"),
         (WideStep, "failed: step() returned an observation of shape (4,), but observation_space"),
-        (LateColumn, "failed: step() returned an observation of shape (3, 1), but observation_space"),
+        (
+            LateColumn,
+            "failed: step() returned an observation of shape (3, 1), but observation_space",
+        ),
         (ListReward, "failed: step() returned the reward array([0.]), which must be one number"),
         (OwnMistake, "ValueError: not enough values to unpack"),
     ],

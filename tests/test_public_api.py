@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium.envs.classic_control import PendulumEnv
 
 import rl_training
 from rl_training import BC, TD3BC, TrainConfig
@@ -258,3 +259,6 @@ def test_wrong_arguments_say_what_is_expected(small_config: Any) -> None:
         algorithm.learn(dataset="log.npz")
     with pytest.raises(ConfigError, match="total_timesteps: must be >= 1"):
         algorithm.learn(total_timesteps=0)
+    for verb in (algorithm.learn, algorithm.evaluate):
+        with pytest.raises(ConfigError, match="env_id names an environment, .* got <Pendulum"):
+            verb(env_id=PendulumEnv())

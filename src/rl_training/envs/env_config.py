@@ -69,11 +69,12 @@ def parse_env_kwargs(env_kwargs: EnvKwargs) -> EnvConfig:
 
 def reward_wrappers_of(env_kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Select the reward wrappers, also those of one use, without options of one environment."""
-    wrappers = {key: value for key, value in env_kwargs.items() if key == "wrappers"}
+    selected = {key: value for key, value in env_kwargs.items() if key == "wrappers"}
     for use in get_args(Use):
-        of_use = reward_wrappers_of(env_kwargs.get(use) or {})
-        wrappers |= {use: of_use} if of_use else {}
-    return wrappers
+        override = env_kwargs.get(use) or {}
+        if "wrappers" in override:
+            selected[use] = {"wrappers": override["wrappers"]}
+    return selected
 
 
 class _Parser:

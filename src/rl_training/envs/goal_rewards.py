@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -38,13 +39,8 @@ class GoalReward:
             )
         self._compute = env.get_wrapper_attr("compute_reward")
         goals = np.zeros((goal_dim + 1, goal_dim), np.float32)
-        try:
+        with _saying_what_it_gets("compute_reward"):
             shape = self(goals, goals).shape
-        except RunError as error:
-            raise EnvError(
-                f"her: true needs rewards from goals alone, many at once and with an empty info, but "
-                f"compute_reward of {error}"
-            ) from error.__cause__
         if shape != (len(goals),):
             raise EnvError(
                 f"her: true computes many rewards at once, but compute_reward of {env_id} gives "
@@ -81,7 +77,7 @@ class GoalReward:
         with suppress(Exception):  # a method for a pair of goals may do anything with more
             if np.shape(self._ends(goals, goals, {})) == (len(goals),):
                 return True
-        with naming_the_env(self.env_id):
+        with _saying_what_it_gets("compute_terminated"), naming_the_env(self.env_id):
             shape = np.shape(self._ends(goals[0], goals[0], {}))
         if shape != ():
             raise EnvError(
@@ -89,6 +85,16 @@ class GoalReward:
                 f"pair of goals, but it gives shape {shape}"
             )
         return False
+
+
+@contextmanager
+def _saying_what_it_gets(method: str) -> Iterator[None]:
+    try:
+        yield
+    except RunError as error:
+        raise EnvError(
+            f"her: true calls {method} with two goals and an empty info; with these {error}"
+        ) from error.__cause__
 
 
 def _close(env: Any) -> None:
