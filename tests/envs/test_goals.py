@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from rl_training.config import EnvError, RunError
+from rl_training.config import EnvError
 from rl_training.envs import (
     FlatGoals,
     GoalReward,

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
+from tests.support.envs import length_of
 
 from rl_training.envs import make_vector_env
-from tests.support.envs import length_of
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # gymnasium notices the shared array, too

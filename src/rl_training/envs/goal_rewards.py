@@ -46,9 +46,9 @@ class GoalReward:
                 f"her: true computes many rewards at once, but compute_reward of {env_id} gives "
                 f"shape {shape} for {len(goals)} goals; it must be vectorised over the first axis"
             )
-        ends = env.has_wrapper_attr("compute_terminated") and env.get_wrapper_attr(
-            "compute_terminated"
-        )
+        ends: Any = None
+        if env.has_wrapper_attr("compute_terminated"):
+            ends = env.get_wrapper_attr("compute_terminated")
         self.knows_terminations = callable(ends)
         if self.knows_terminations:
             self._ends = ends
