@@ -34,6 +34,8 @@ class TrainerState:
         """
         row = {}
         for name, value in metrics.items():
+            if not isinstance(name, str):
+                raise TypeError(f"state.log: the name of a metric must be text, got {name!r}")
             try:
                 row[name if "/" in name else f"user/{name}"] = float(value)
             except (TypeError, ValueError):
