@@ -17,13 +17,12 @@ from typing import Any
 
 from rl_training.algorithms.base import Terms
 from rl_training.envs.errors import StepAbandoned
-from rl_training.envs.worker_envs import STOP_SIGNALS
 from rl_training.runtime.loop.callback import Callback
 from rl_training.runtime.loop.state import TrainerState
 from rl_training.runtime.loop.stop_reasons import INTERRUPTED
+from rl_training.stop_signals import REPEAT_SECONDS, STOP_SIGNALS
 
 log = logging.getLogger("rl_training")
-REPEAT_SECONDS = 0.5  # `timeout` and the like send a signal twice, to the process and to its group
 GRACE_SECONDS = 1.0  # after a signal, for an environment to finish its step
 
 
