@@ -154,7 +154,7 @@ def test_data_check_warns_of_scales_but_finds_the_log_sound(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     np.savez(tmp_path / "log.npz", **uneven_fields())
-    assert main(["data", "check", str(tmp_path / "log.npz"), "--json"]) in (0, 1)
+    assert main(["data", "check", str(tmp_path / "log.npz"), "--json"]) == 0
     findings = json.loads(capsys.readouterr().out)
     scale = [finding for finding in findings if finding["name"] == "column-scale"]
     assert [finding["level"] for finding in scale] == ["warning"]

@@ -52,7 +52,7 @@ class PreparedDataset:
 
 @dataclass(frozen=True)
 class SavedPreparation:
-    """How the data of a checkpoint was prepared: taken over instead of measured anew."""
+    """Preparation of the data of a checkpoint, taken over instead of measured anew."""
 
     spec: ProblemSpec
     normalizer: ObservationNormalizer | None
