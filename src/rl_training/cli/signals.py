@@ -13,30 +13,15 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from types import FrameType
 
-from rl_training.stop_signals import REPEAT_SECONDS, STOP_SIGNALS
+from rl_training.stop_signals import REPEAT_SECONDS, STOP_SIGNALS, RaisingHandler
 
 EXIT_CODE = 130
 LEAVE_SECONDS = 1.0  # after a second signal, for Python code to tidy up and leave by itself
 _SHOW_CURSOR = "\x1b[?25h"  # which a progress bar has hidden
 
 
-class _Handler:
-    """Notes a signal and raises `KeyboardInterrupt`.
-
-    An `except:` in some module that is being imported may swallow the error, so whoever takes the signals
-    over looks at `came`.
-    """
-
-    came = False
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        self.came = True
-        raise KeyboardInterrupt
-
-
-_handler = _Handler()
+_handler = RaisingHandler()
 
 
 def raise_on_signals() -> None:
