@@ -19,6 +19,11 @@ from rl_training.data.transitions.saved_replay import (
 Rows = NDArray[np.float32]
 
 
+def row_bytes(layout: RowLayout) -> int:
+    """Bytes of one row of a ring: its columns, the following row, the environment, a flag."""
+    return 4 * layout.width + 8 + 4 + 1
+
+
 class RowRing:
     """The newest `capacity` rows. Each knows the row that followed it in its episode, if any."""
 
