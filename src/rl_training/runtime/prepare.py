@@ -177,7 +177,9 @@ def prepare(
     if normalizer is not None:
         learning = learning.with_observation_normalization(normalizer.mean, normalizer.std)
     if algorithm.needs_returns(config.groups.algorithm):
-        learning = learning.with_returns(getattr(config.groups.algorithm, "gamma", 1.0))
+        gamma = getattr(config.groups.algorithm, "gamma", 1.0)
+        bounds = algorithm.returns_are_lower_bounds
+        learning = learning.with_returns(gamma, lower_bounds=bounds)
     return TrainingData(
         spec,
         PreparedDataset(raw, learning),
