@@ -17,10 +17,10 @@ import torch
 from rl_training import api
 from rl_training.config import CheckpointError, OutputError
 from rl_training.data.replay_buffer import ReplayBuffer
+from rl_training.runs.layout import step_directories
 from rl_training.runs.lock import RunLock
 from rl_training.runtime import Callback, TrainConfig, TrainerState, resume, train
 from rl_training.runtime.checkpoints import directories
-from rl_training.runtime.checkpoints.directories import step_directories
 from rl_training.runtime.checkpoints.format import (
     Contents,
     read_checkpoint,

@@ -380,8 +380,9 @@ def test_a_summary_over_seeds_is_that_of_a_sample() -> None:
 def test_a_second_signal_ends_a_command_inside_one_long_call() -> None:
     """Python handles a signal only after a call into C has returned; this one takes minutes."""
     code = (
-        "import hashlib; from rl_training.cli import signals; signals.raise_on_signals();"
-        "print('ready', flush=True); hashlib.pbkdf2_hmac('sha256', b'a', b'b', 2**31 - 1)"
+        "import hashlib, threading; from rl_training.cli import signals; signals.raise_on_signals();"
+        "threading.Timer(0.3, print, ['ready'], {'flush': True}).start();"  # from inside the call
+        "hashlib.pbkdf2_hmac('sha256', b'a', b'b', 2**31 - 1)"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

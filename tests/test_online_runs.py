@@ -14,8 +14,8 @@ import pytest
 from rl_training.cli.main import main
 from rl_training.config import ConfigError, EnvError, RunError
 from rl_training.data import load_transition_dataset
+from rl_training.runs.layout import step_directories
 from rl_training.runtime import TrainConfig, resume, train
-from rl_training.runtime.checkpoints.directories import step_directories
 from tests.support.runs import assert_same_run, killed_run
 
 needs_mujoco = pytest.mark.skipif(

@@ -301,7 +301,9 @@ def test_seed_processes_do_not_run_modules_of_the_working_directory(hostile: Pat
     assert not ran(hostile)
 
 
-def test_own_modules_of_the_working_directory_are_found_last(hostile: Path) -> None:
+def test_own_modules_of_the_working_directory_are_found_last(
+    hostile: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (hostile / "my_env.py").write_text("from tests.support.envs import ScriptedEnv as MyEnv\n")
     (hostile / "tests").symlink_to(Path(__file__).parent)
     (hostile / "my_plugin.py").write_text("print('my plugin')\n")
@@ -312,9 +314,8 @@ def test_own_modules_of_the_working_directory_are_found_last(hostile: Path) -> N
     assert "my plugin" in done.stdout
     assert not set(ran(hostile)) & {"torch.py.ran", "numpy.py.ran", "json.py.ran", "typing.py.ran"}
     (run_dir, _) = (hostile / "runs").iterdir()
-    refused = run("script", hostile, "eval", str(run_dir), "--episodes", "1")
-    assert refused.returncode == 2
-    assert "--trust-env" in refused.stderr
+    assert main(["eval", str(run_dir), "--episodes", "1"]) == 2
+    assert "--trust-env" in capsys.readouterr().err
     for option in (["--trust-env"], ["--env", "my_env:MyEnv"]):
         assert (
             run("script", hostile, "eval", str(run_dir), "--episodes", "1", *option).returncode == 0

@@ -13,10 +13,11 @@ import pytest
 from rl_training.cli.main import main
 from rl_training.data import TransitionDataset
 from rl_training.data.data_facts import Behaviour, DataFacts
-from rl_training.runtime import TrainConfig, train
+from rl_training.runtime import TrainConfig, resume, train
 from rl_training.runtime.loop.state import TrainerState
 from rl_training.runtime.loop.watcher import Watcher
 from tests.support.data import make_fields
+from tests.support.runs import killed_run
 
 CONTINUOUS = DataFacts(2.0, 0.1, 2, Behaviour(-36.0, 0.5, 200))
 DISCRETE = DataFacts(1.0, None, 4)
@@ -127,11 +128,33 @@ def test_saturated_weights_of_a_run_reach_stderr(
     assert "lower beta" in err
 
 
+def test_resumed_run_knows_what_was_said_before(tmp_path: Path) -> None:
+    np.savez(tmp_path / "log.npz", **make_fields())
+    config = log_config(
+        tmp_path, dataset_kind="npz", dataset_path=str(tmp_path / "log.npz"),
+        max_advantage_weight=1e-6,
+    ).replace(checkpoint_interval=10)  # fmt: skip
+    whole = train(config)
+    assert whole.warnings[0].startswith("step 10: ")
+    assert resume(killed_run(config, 15)).warnings == whole.warnings
+
+
+def test_resumed_run_compares_with_rows_and_scores_before_it() -> None:
+    before, after = (Watcher(CONTINUOUS, gamma=0.99, eval_episodes=25) for _ in range(2))
+    state = TrainerState(None)
+    before.on_log(state, {"train/log_prob_mean": -8.0})
+    before.on_eval_end(state, {"eval/return_mean": -40.0, "eval/return_std": 2.0})
+    after.load_state_dict(json.loads(json.dumps(before.state_dict())))
+    after.on_log(state, {"train/log_prob_mean": -40.0})
+    after.on_train_end(state)
+    assert list(after.warnings) == ["_distant_policy", "below_behaviour"]
+
+
 def test_data_check_warns_of_scales_but_finds_the_log_sound(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     np.savez(tmp_path / "log.npz", **uneven_fields())
-    assert main(["data", "check", str(tmp_path / "log.npz"), "--json"]) in (0, 1)
+    assert main(["data", "check", str(tmp_path / "log.npz"), "--json"]) == 0
     findings = json.loads(capsys.readouterr().out)
     scale = [finding for finding in findings if finding["name"] == "column-scale"]
     assert [finding["level"] for finding in scale] == ["warning"]

@@ -16,6 +16,7 @@ Each room imports only from those below it:
 - `spec`        sizes and bounds of observations and actions
 - `files`       atomic writes
 - `imports`     modules of the user, which are found last
+- `stop_signals` signals that ask a process to stop
 - `config`      errors, options, YAML
 """
 

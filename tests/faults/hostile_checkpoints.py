@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from rl_training.files import sha256_of
-from rl_training.runtime.checkpoints.directories import step_directories
+from rl_training.runs.layout import step_directories
 from rl_training.runtime.checkpoints.manifest import sealed
 from tests.faults.support.hostile import SPECIALS, Attack, put_special
 

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from rl_training.cli.main import main
-from rl_training.runtime.loop.interrupt import REPEAT_SECONDS
+from rl_training.stop_signals import REPEAT_SECONDS
 from tests.faults.kills import verdict_of
 from tests.faults.support.processes import Child
 from tests.faults.support.twins import Twin, profile_values

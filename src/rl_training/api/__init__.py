@@ -47,6 +47,7 @@ _MODULES = {
     "rl_training.runtime.checkpoints.directories": ("find_checkpoint",),
     "rl_training.runtime.config.train_config": ("TrainConfig", "group_classes"),
     "rl_training.runtime.trainer": ("TrainResult",),
+    "rl_training.runtime.trust": ("resume_command",),
 }  # fmt: skip
 _SUBMODULES = ("algorithms", "catalog", "data", "installation", "machine", "runs", "schema")
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

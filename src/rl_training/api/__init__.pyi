@@ -52,6 +52,7 @@ from rl_training.runtime.checkpoints.directories import find_checkpoint as find_
 from rl_training.runtime.config.train_config import TrainConfig as TrainConfig
 from rl_training.runtime.config.train_config import group_classes as group_classes
 from rl_training.runtime.trainer import TrainResult as TrainResult
+from rl_training.runtime.trust import resume_command as resume_command
 
 class AWAC(ManagedAlgorithm): ...
 class BC(ManagedAlgorithm): ...

@@ -117,16 +117,16 @@ def explain(
         return
     groups = api.option_groups(path[0], algo)
     located = [_locate(path, title, group) for title, group in groups.items()]
-    places = [place for place in located if place is not None]
-    if not places:
+    options_named = [option for option in located if option is not None]
+    if not options_named:
         options = {key for group in groups.values() for key in group.options.model_fields}
         options |= set(names)
         hint = suggest(path[-1], options) or "; `rl-training explain ALGORITHM` lists its options"
         raise ConfigError(f"nothing is called {what!r}{hint}")
     if json:
-        say_json({"options": [_option_facts(*place) for place in places]})
+        say_json({"options": [_option_facts(*option) for option in options_named]})
         return
-    for title, name, group in places:
+    for title, name, group in options_named:
         _explain_option(title, name, group)
 
 

@@ -13,37 +13,21 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from types import FrameType
+
+from rl_training.stop_signals import REPEAT_SECONDS, STOP_SIGNALS, RaisingHandler
 
 EXIT_CODE = 130
-REPEAT_SECONDS = 0.5  # `timeout` and the like send a signal twice, to the process and to its group
 LEAVE_SECONDS = 1.0  # after a second signal, for Python code to tidy up and leave by itself
-_NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
 _SHOW_CURSOR = "\x1b[?25h"  # which a progress bar has hidden
 
 
-class _Handler:
-    """Notes a signal and raises `KeyboardInterrupt`.
-
-    An `except:` in some module that is being imported may swallow the error, so whoever takes the signals
-    over looks at `came`.
-    """
-
-    came = False
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        self.came = True
-        raise KeyboardInterrupt
-
-
-_handler = _Handler()
+_handler = RaisingHandler()
 
 
 def raise_on_signals() -> None:
     """Turn signals into `KeyboardInterrupt`; ignored ones, as under nohup, stay ignored."""
-    for name in _NAMES:
-        number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) != signal.SIG_IGN:
+    for number in STOP_SIGNALS:
+        if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _handler)
     # Python writes the number of a signal there at once, even if its handler has to wait for C code to return
     numbers, wakeup = os.pipe()
@@ -54,11 +38,10 @@ def raise_on_signals() -> None:
 
 def _leave_after_second(numbers: int) -> None:
     """End the process soon after a second signal."""
-    stopping = {getattr(signal, name) for name in _NAMES if hasattr(signal, name)}
     first: float | None = None
     while received := os.read(numbers, 64):
         now = time.monotonic()
-        if not stopping & set(received):
+        if not set(STOP_SIGNALS) & set(received):
             continue
         if first is None:
             first = now

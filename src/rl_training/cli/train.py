@@ -86,7 +86,7 @@ def train(
         _say_results(error.results, json)
         raise
     _say_results(results, json)
-    _exit_if_interrupted(results, len(numbers), trust_env=":" in (loaded.env_id or ""))
+    _exit_if_interrupted(results, len(numbers))
 
 
 def resume(
@@ -118,7 +118,7 @@ def resume(
         progress_bar=not quiet,
     )
     _say_results([result], json)
-    _exit_if_interrupted([result], trust_env=trust_env)
+    _exit_if_interrupted([result])
 
 
 def _with_options(values: dict[str, Any], **options: str | None) -> dict[str, Any]:
@@ -173,13 +173,11 @@ def _as_json(
     return {"runs": runs, "over_seeds": over_seeds}
 
 
-def _exit_if_interrupted(
-    results: Sequence[TrainResult], expected: int = 1, *, trust_env: bool = False
-) -> None:
+def _exit_if_interrupted(results: Sequence[TrainResult], expected: int = 1) -> None:
     interrupted = [result for result in results if result.stop_reason == "interrupted"]
     for result in interrupted:
-        flag = " --trust-env" if trust_env else ""
-        note(f"interrupted and saved; go on with: rl-training resume {result.run_dir}{flag}")
+        command = api.resume_command(result.run_dir, api.read_run(result.run_dir).env_id)
+        note(f"interrupted and saved; go on with: {command}")
     if len(results) < expected:
         note(f"interrupted before {expected - len(results)} of {expected} seeds had begun")
     if interrupted or len(results) < expected:

@@ -29,7 +29,7 @@ from rl_training.config.options import (
     type_name,
 )
 from rl_training.config.packaged import packaged_config_text, packaged_configs
-from rl_training.config.text import lasting, visible, without_colours
+from rl_training.config.text import first_line, lasting, visible, without_colours
 from rl_training.config.yaml import dump_yaml, dump_yaml_value, parse_yaml
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "RunError",
     "dump_yaml",
     "dump_yaml_value",
+    "first_line",
     "lasting",
     "meaning_of_none",
     "option",

@@ -22,6 +22,11 @@ def without_colours(text: str) -> str:
     return _COLOURS.sub("", text)
 
 
+def first_line(error: BaseException, limit: int = 200) -> str:
+    """Put an error in one line: the beginning of its text, or its class if it has none."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:limit]
+
+
 def visible(text: str) -> str:
     r"""Write control characters as escapes that can be seen, such as `\x1b`."""
     return _CONTROLS.sub(_escape, text)

@@ -21,10 +21,8 @@ from gymnasium.vector.async_vector_env import AsyncState, _async_worker
 
 from rl_training.config import EnvError, RunError
 from rl_training.envs.errors import WorkerError, reason_of
+from rl_training.stop_signals import STOP_SIGNALS
 
-STOP_SIGNALS = tuple(
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
-)
 CLOSE_SECONDS = 5.0  # for all environments together to close
 _POLL_SECONDS = 1.0  # between two looks whether a worker has died
 

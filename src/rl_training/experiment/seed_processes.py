@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.config import ConfigError, RunError
-from rl_training.envs.worker_envs import STOP_SIGNALS
 from rl_training.experiment.seed_training import train_seed
 from rl_training.imports import starting_processes
 from rl_training.runtime.config.train_config import TrainConfig
 from rl_training.runtime.loop.interrupt import Interrupt
 from rl_training.runtime.trainer import TrainResult
+from rl_training.stop_signals import STOP_SIGNALS
 
 log = logging.getLogger("rl_training")
 # called with a seed and a message about it, whose `state` is one of

@@ -4,7 +4,8 @@
 - `metadata`  `config.yaml` and `metadata.json`: versions, command line, git state
 - `git_state` commit of the working directory, without running programs of its repository
 - `lock`      one process per run directory
-- `metrics`   sinks for rows of metrics (jsonl, csv, npz, TensorBoard) and `register_logger`
+- `metrics`   rows of metrics on their way to all sinks, and `register_logger`
+- `sinks`     one class per file: jsonl, csv, npz, TensorBoard
 - `matching`  the run of a given configuration, for a job that is started again
 - `reading`   rows of `metrics.jsonl`, and `read_run`: scores, ending and times of one run
 """

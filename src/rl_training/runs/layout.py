@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from rl_training.config import OutputError
-from rl_training.files import SpecialFileError, read_regular, write_json
+from rl_training.files import SpecialFileError, read_json, write_json
 
 CONFIG = "config.yaml"
 METADATA = "metadata.json"
@@ -21,6 +20,7 @@ PROGRESS = "progress.csv"
 EVALUATIONS = "evaluations.npz"
 TENSORBOARD = "tensorboard"
 CHECKPOINTS = "checkpoints"
+STEP_PREFIX = "step_"  # of a checkpoint's name
 MANIFEST = "manifest.json"  # of a checkpoint
 RESULT = "result.json"
 MAX_METRICS_BYTES = 2**30  # of one file of metrics
@@ -61,11 +61,30 @@ def create_run_dir(output_dir: str | Path, algo: str, env_id: str | None, seed: 
 def runs_in(directory: str | Path) -> list[Path]:
     """List the runs that lie in a directory, the newest last; none if it is itself a run."""
     parent = Path(directory)
-    if (parent / CONFIG).exists():
-        return []
+    return [] if (parent / CONFIG).exists() else runs_below(parent)
+
+
+def runs_below(parent: Path) -> list[Path]:
+    """List the runs that lie in a directory, the newest last, whatever else it holds."""
     configs = [path for path in parent.glob(f"*/{CONFIG}") if path.is_file()]
     # a resume writes the configuration anew
     return [path.parent for path in sorted(configs, key=lambda path: path.stat().st_mtime_ns)]
+
+
+def step_directories(checkpoints: Path) -> list[Path]:
+    """List complete step checkpoints in order of step; links are none."""
+    complete = [
+        path
+        for path in checkpoints.glob(f"{STEP_PREFIX}*")
+        if re.fullmatch(r"\d{1,18}", path.name.removeprefix(STEP_PREFIX))
+        and not path.is_symlink()
+        and (path / MANIFEST).exists()
+    ]
+    return sorted(complete, key=read_step)
+
+
+def read_step(step_directory: Path) -> int:
+    return int(step_directory.name.removeprefix(STEP_PREFIX))
 
 
 @contextmanager
@@ -108,6 +127,6 @@ def write_result(
 def finished_step(run_dir: Path) -> int | None:
     """Step at which the run finished, or None if it has not."""
     try:
-        return int(json.loads(read_regular(run_dir / RESULT))["step"])
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return int(read_json(run_dir / RESULT)["step"])
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None

@@ -8,18 +8,18 @@ from typing import Any
 
 from rl_training.config import RLTrainingError, dump_yaml, parse_yaml
 from rl_training.files import read_regular
-from rl_training.runs.layout import CHECKPOINTS, CONFIG
+from rl_training.runs.layout import CHECKPOINTS, CONFIG, runs_below, step_directories
 
 
 def newest_run_of(config: Mapping[str, Any], output_dir: str | Path) -> Path | None:
-    """Run in `output_dir` with exactly this configuration and a checkpoint, written to last."""
+    """Find the newest run in `output_dir` with exactly this configuration and a checkpoint."""
     wanted = _comparable(parse_yaml(dump_yaml(config)))  # as it would be read from a file
-    runs = [
-        path.parent
-        for path in Path(output_dir).expanduser().glob(f"*/{CONFIG}")
-        if _read(path) == wanted and any((path.parent / CHECKPOINTS).glob("step_*"))
-    ]
-    return max(runs, key=lambda run: (run / CONFIG).stat().st_mtime_ns, default=None)
+    runs = reversed(runs_below(Path(output_dir).expanduser()))
+    return next((run for run in runs if _is_wanted(run, wanted)), None)
+
+
+def _is_wanted(run: Path, wanted: dict[str, Any] | None) -> bool:
+    return _read(run / CONFIG) == wanted and bool(step_directories(run / CHECKPOINTS))
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from rl_training.runs.layout import (
     MAX_METRICS_BYTES,
     METRICS,
     RESULT,
+    step_directories,
 )
 
 _MAX_LINE = 1 << 20  # bytes of one row of metrics
@@ -208,9 +208,5 @@ def _is_well_formed(value: dict[str, Any]) -> bool:
 
 
 def _newest_manifest(run: Path) -> dict[str, Any]:
-    manifests = {
-        int(path.parent.name.removeprefix("step_")): path
-        for path in (run / CHECKPOINTS).glob(f"step_*/{MANIFEST}")
-        if re.fullmatch(r"step_[0-9]{1,18}", path.parent.name)
-    }
-    return _read_json(manifests[max(manifests)]) if manifests else {}
+    steps = step_directories(run / CHECKPOINTS)
+    return _read_json(steps[-1] / MANIFEST) if steps else {}

@@ -29,6 +29,7 @@ from rl_training.runtime.loop.divergence import diverged_networks
 from rl_training.runtime.loop.state import TrainerState
 from rl_training.runtime.policy import Policy
 from rl_training.runtime.prepare import (
+    SavedPreparation,
     TrainingData,
     build_offline_dataset,
     check_environment,
@@ -198,15 +199,13 @@ def resumed_run(
     else:
         if config.regime == "offline_to_online":
             check_environment(config, spec)
-        shaped_log = _shapes_log(checkpoint, config)
-        data = prepare(
-            config,
-            build_offline_dataset(config, dataset, spec=spec, shaped_log=shaped_log),
-            spec=spec,
-            normalizer=_saved_normalizer(checkpoint),
-            reward_scale=manifest["reward_scale"],
-            shaped_log=shaped_log,
+        saved = SavedPreparation(
+            spec,
+            _saved_normalizer(checkpoint),
+            manifest["reward_scale"],
+            shaped_log=_shapes_log(checkpoint, config),
         )
+        data = prepare(config, build_offline_dataset(config, dataset, saved=saved), saved=saved)
     if data.source.get("sha256") != manifest["dataset"].get("sha256"):
         raise CheckpointError(
             f"{checkpoint.path} was trained on other data than {data.source['source']} is now, "
@@ -228,9 +227,8 @@ def resumed_run(
 
 def _shapes_log(checkpoint: Checkpoint, config: TrainConfig) -> bool:
     """Tell if logged rewards are shaped; they were not before checkpoints said so."""
-    if config.groups.env.training.reward.is_identity or checkpoint.manifest["dataset"].get(
-        "shaped"
-    ):
+    said = checkpoint.manifest["dataset"].get("shaped")
+    if said or config.groups.env.training.reward.is_identity:
         return True
     log.warning(
         "%s is of a version whose env_kwargs.wrappers.reward left the rewards of a log as they were, "

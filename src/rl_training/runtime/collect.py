@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_training.config import CheckpointError, ConfigError, EnvError
+from rl_training.config import CheckpointError, ConfigError
 from rl_training.data.collecting import collect, collect_random
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.envs.errors import closing, naming_the_env
@@ -19,7 +19,7 @@ from rl_training.envs.rewards import RewardTransformConfig
 from rl_training.envs.spaces import ActionScaler, check_fits, infer_env_spaces
 from rl_training.runtime.assemble import load_policy, open_checkpoint
 from rl_training.runtime.experience.build import build_buffer
-from rl_training.runtime.trust import check_trusted, trust
+from rl_training.runtime.trust import choose_env, trust
 from rl_training.spec import ProblemSpec
 
 log = logging.getLogger("rl_training")
@@ -45,13 +45,9 @@ def collect_dataset(
         with closing(env, env_id), naming_the_env(env_id):
             return collect_random(env, steps, seed)
     saved, config = open_checkpoint(checkpoint, policy_only=True)
-    trust(env_id, config.env_id if trust_env else None)
-    # the options of one environment mean nothing to another
-    options = config.groups.env if env_id in (None, config.env_id) else None
-    env_id = env_id or config.env_id
-    if env_id is None:
-        raise EnvError("the policy was trained without an environment; name one: --env ID")
-    check_trusted(env_id, saved.path)
+    if trust_env:
+        trust(config.env_id)
+    env_id, options = choose_env(config, env_id, saved.path)
     policy = load_policy(saved, config)
     spaces = infer_env_spaces(env_id, options)
     check_fits(env_id, spaces, policy.spec)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
+
 from rl_training.config import ConfigError, Problem
 from rl_training.data.checks.action_checks import as_bounds, check_constant_actions
 from rl_training.data.checks.column_checks import Finding, check_observations, check_rewards
@@ -53,6 +55,16 @@ class PreparedDataset:
 
 
 @dataclass(frozen=True)
+class SavedPreparation:
+    """Preparation of the data of a checkpoint, taken over instead of measured anew."""
+
+    spec: ProblemSpec
+    normalizer: ObservationNormalizer | None
+    reward_scale: float
+    shaped_log: bool  # false of a version whose reward wrappers left logs alone
+
+
+@dataclass(frozen=True)
 class TrainingData:
     """Problem, data, and the statistics that must travel with the policy."""
 
@@ -77,29 +89,18 @@ def build_offline_dataset(
     config: TrainConfig,
     dataset: TransitionDataset | None = None,
     *,
-    spec: ProblemSpec | None = None,
-    shaped_log: bool = True,
+    saved: SavedPreparation | None = None,
 ) -> TransitionDataset:
-    """Load the configured dataset, or take the caller's, and apply `top_fraction`.
-
-    A dataset that is rolled out now has goal observations as the policy of `spec` sees them, and raw
-    rewards, which `prepare` shapes; without `shaped_log` it is rolled out with shaped ones.
-    """
+    """Load the configured dataset, or take the caller's, and apply `top_fraction`."""
     options = config.groups.dataset
-    if dataset is None:
-        achieved = spec is None or spec.sees_achieved_goal
-
-        def load(choice: DatasetChoice) -> TransitionDataset:
-            return _load(config, choice, achieved=achieved, shaped_log=shaped_log)
-
-        if options.dataset_mix is not None:
-            parts = [load(part) for part in options.dataset_mix]
-            weights = [part.weight for part in options.dataset_mix]
-            dataset = mix_transition_datasets(parts, weights)
-        else:
-            dataset = load(options)
-    else:
+    if dataset is not None:
         point_to_check(dataset, None)
+    elif options.dataset_mix is not None:
+        parts = [_load(config, part, saved) for part in options.dataset_mix]
+        weights = [part.weight for part in options.dataset_mix]
+        dataset = mix_transition_datasets(parts, weights)
+    else:
+        dataset = _load(config, options, saved)
     for note in dataset.notes:
         log.info("%s: %s", dataset.source, note)
     if options.top_fraction is not None:
@@ -110,7 +111,7 @@ def build_offline_dataset(
 
 
 def _load(
-    config: TrainConfig, choice: DatasetChoice, *, achieved: bool, shaped_log: bool
+    config: TrainConfig, choice: DatasetChoice, saved: SavedPreparation | None
 ) -> TransitionDataset:
     if choice.dataset_kind is None:
         path = ("algo_kwargs", "dataset_kind")
@@ -133,30 +134,31 @@ def _load(
         point_to_check(dataset, choice.location)
         return dataset
     assert config.env_id is not None
-    make = make_raw_env if shaped_log else make_env
-    env = without_goals(make(config.env_id, config.groups.env), achieved=achieved)
+    env = _rollout_env(config.env_id, config, saved)
     with closing(env, config.env_id), naming_the_env(config.env_id):
         return load_transition_dataset(dataset_format.name, env=env, **options)
 
 
-def prepare(
-    config: TrainConfig,
-    dataset: TransitionDataset,
-    *,
-    spec: ProblemSpec | None = None,
-    normalizer: ObservationNormalizer | None = None,
-    reward_scale: float | None = None,
-    shaped_log: bool = True,
-) -> TrainingData:
-    """Check data, problem and algorithm against each other; scale and normalise.
+def _rollout_env(
+    env_id: str, config: TrainConfig, saved: SavedPreparation | None
+) -> gym.Env[Any, Any]:
+    """Make the environment of a dataset that is rolled out now, with raw rewards: `prepare` shapes them.
 
-    Values of a checkpoint (`spec`, `normalizer`, `reward_scale`) are used instead of measured ones;
-    `shaped_log` is false for one of a version whose reward wrappers left logs alone.
+    For a checkpoint it gives what the policy was trained on.
     """
+    make = make_raw_env if saved is None or saved.shaped_log else make_env
+    achieved = saved is None or saved.spec.sees_achieved_goal
+    return without_goals(make(env_id, config.groups.env), achieved=achieved)
+
+
+def prepare(
+    config: TrainConfig, dataset: TransitionDataset, *, saved: SavedPreparation | None = None
+) -> TrainingData:
+    """Check data, problem and algorithm against each other; scale and normalise."""
     options = config.groups.dataset
-    resumed = spec is not None
-    if spec is None:
-        spec = infer_env_spaces(config.env_id, config.groups.env) if config.env_id else None
+    spec = None if saved is None else saved.spec
+    if spec is None and config.env_id is not None:
+        spec = infer_env_spaces(config.env_id, config.groups.env)
     dataset = read_as_choices(dataset, spec)
     check_action_kind(config, spec, dataset)
     if spec is None:
@@ -167,14 +169,14 @@ def prepare(
     algorithm, behaviour = config.spec.algorithm, measure_behaviour(dataset)
     if algorithm.needs_next_actions(config.groups.algorithm):
         dataset = dataset.with_valid_next_actions()
-    raw, reward_scale = _with_rewards(config, dataset, reward_scale, shaped_log)
+    raw, reward_scale = _with_rewards(config, dataset, saved)
     learning = raw
     if spec.action_kind == "continuous":
         learning = raw.with_action_scaling(spec.action_low, spec.action_high)
     if options.clip_actions:
         learning = learning.with_action_clipping()
-    wanted = normalizes_observations(config.spec, options)
-    if wanted and normalizer is None and not resumed:
+    normalizer = None if saved is None else saved.normalizer
+    if saved is None and normalizes_observations(config.spec, options):
         normalizer = ObservationNormalizer(*dataset.observation_statistics())
     if normalizer is not None:
         learning = learning.with_observation_normalization(normalizer.mean, normalizer.std)
@@ -187,9 +189,11 @@ def prepare(
         PreparedDataset(raw, learning),
         normalizer,
         reward_scale,
-        shaped_log,
-        measure_facts(learning, spec, behaviour),
-        tuple(_data_warnings(config, dataset, raw, spec, normalized=normalizer is not None)),
+        shaped_log=saved is None or saved.shaped_log,
+        facts=measure_facts(learning, spec, behaviour),
+        warnings=tuple(
+            _data_warnings(config, dataset, raw, spec, normalized=normalizer is not None)
+        ),
     )
 
 
@@ -243,15 +247,18 @@ def _reward_warnings(
 
 
 def _with_rewards(
-    config: TrainConfig, dataset: TransitionDataset, reward_scale: float | None, shaped_log: bool
+    config: TrainConfig, dataset: TransitionDataset, saved: SavedPreparation | None
 ) -> tuple[TransitionDataset, float]:
     """Return the data with the rewards that are learned from, and the factor of their returns."""
     options = config.groups.dataset
-    if shaped_log:
+    if saved is None or saved.shaped_log:
         dataset = dataset.with_wrapper_rewards(**config.groups.env.training.reward.model_dump())
-    if reward_scale is None:
-        wanted = normalizes_rewards(config.spec, options)
-        reward_scale = dataset.return_range_scale() if wanted else 1.0
+    if saved is not None:
+        reward_scale = saved.reward_scale
+    elif normalizes_rewards(config.spec, options):
+        reward_scale = dataset.return_range_scale()
+    else:
+        reward_scale = 1.0
     transformed = dataset.with_reward_transform(scale=reward_scale).with_reward_transform(
         scale=options.reward_scale,
         shift=options.reward_shift,

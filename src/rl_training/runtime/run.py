@@ -14,12 +14,12 @@ from typing import Any
 from rl_training.algorithms.base import Algorithm
 from rl_training.config import RunError
 from rl_training.envs.errors import closed_afterwards
-from rl_training.runs.layout import write_result
+from rl_training.runs.layout import CHECKPOINTS, step_directories, write_result
 from rl_training.runs.lock import RunLock
 from rl_training.runs.metadata import package_versions
 from rl_training.runs.metrics import MetricsWriter
 from rl_training.runtime.checkpoints.callback import CheckpointCallback
-from rl_training.runtime.checkpoints.directories import find_checkpoint, step_directories
+from rl_training.runtime.checkpoints.directories import find_checkpoint
 from rl_training.runtime.checkpoints.format import Checkpoint, Contents
 from rl_training.runtime.checkpoints.manifest import state_of
 from rl_training.runtime.checkpoints.rollback import RollbackCallback
@@ -104,7 +104,7 @@ class Run:
                 seconds = self.state.spans.totals()
                 step, warnings = self.state.global_step, self._warnings()
                 write_result(run_dir, step, reason, writer.latest, seconds, warnings)
-        last = run_dir / "checkpoints" / find_checkpoint(run_dir).name
+        last = run_dir / CHECKPOINTS / find_checkpoint(run_dir).name
         return TrainResult(run_dir, last, dict(writer.latest), reason, self._warnings())
 
     def _warnings(self) -> tuple[str, ...]:
@@ -121,7 +121,7 @@ class Run:
     ) -> None:
         """Run the loop; should an environment fail, all that was learned is saved."""
         checkpoints = Checkpoints(
-            run_dir / "checkpoints",
+            run_dir / CHECKPOINTS,
             lambda: self.contents(callbacks, writer.position()),  # the callbacks below
             keep=self.config.groups.controls.keep_checkpoints,
             replay=None if self.checkpoint is None else self.checkpoint.replay,
@@ -152,7 +152,7 @@ class Run:
         if isinstance(error, PolicyError):
             state, action = self.state, ("the policy's action", math.nan)
             error = DivergedError(state.algorithm, state.global_step, state.update_count, action)
-        intact = step_directories(run_dir / "checkpoints")
+        intact = step_directories(run_dir / CHECKPOINTS)
         if not intact:
             return f"{error}\nno checkpoint was written before"
         return f"{error}\nthe last good checkpoint is {intact[-1]}, and nothing later was saved"

@@ -19,23 +19,23 @@ from rl_training.runs.layout import (
     MAX_METRICS_BYTES,
     METRICS,
     RESULT,
+    STEP_PREFIX,
     create_run_dir,
     disk_errors_named,
+    read_step,
+    step_directories,
 )
 from rl_training.runs.lock import RunLock
 from rl_training.runs.metadata import note_resume, write_run_files
 from rl_training.runtime.checkpoints.directories import (
     LAST,
-    STEP_PREFIX,
     find_checkpoint,
     mend,
     newest_run,
     owner_of,
     point,
-    read_step,
     run_directory,
     set_aside,
-    step_directories,
 )
 from rl_training.runtime.checkpoints.format import (
     Checkpoint,

@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike, NDArray
 
-from rl_training.config import ConfigError, EnvError
+from rl_training.config import ConfigError
 from rl_training.envs.errors import closed_afterwards
 from rl_training.envs.spaces import check_fits, infer_env_spaces
 from rl_training.runtime.assemble import load_policy, open_checkpoint
@@ -16,7 +16,7 @@ from rl_training.runtime.config.train_config import TrainConfig
 from rl_training.runtime.evaluation.evaluator import Evaluation, Evaluator
 from rl_training.runtime.policy import Policy
 from rl_training.runtime.seeding import episode_seeds
-from rl_training.runtime.trust import check_trusted, trust
+from rl_training.runtime.trust import choose_env, trust
 
 
 def evaluate_policy(
@@ -36,15 +36,8 @@ def evaluate_policy(
     """
     if num_episodes < 1:
         raise ConfigError(f"the number of episodes must be >= 1, got {num_episodes}")
-    trust(env_id)
-    env_id = env_id or config.env_id
-    if env_id is None:
-        raise EnvError("the policy was trained without an environment; name one: --env ID")
-    check_trusted(env_id, source)
-    # the options of one environment mean nothing to another
-    options = config.groups.env if env_id == config.env_id else None
-    spaces = infer_env_spaces(env_id, options)
-    check_fits(env_id, spaces, policy.spec)
+    env_id, options = choose_env(config, env_id, source)
+    check_fits(env_id, infer_env_spaces(env_id, options), policy.spec)
     evaluator = Evaluator(policy, env_id, options, video_dir=video_dir)
     with closed_afterwards(evaluator.close):
         seeds = episode_seeds(config.seed if seed is None else seed, "scoring", num_episodes)

@@ -9,8 +9,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rl_training.config import EnvError
+
+if TYPE_CHECKING:
+    from rl_training.envs.env_config import EnvConfig
+    from rl_training.runtime.config.train_config import TrainConfig
 
 # gymnasium's bridges to old gym pass the id in their `env_id` argument on, which may again name a module
 _BRIDGES = re.compile(r"GymV(21|26)Environment(-v\d+)?")
@@ -42,3 +47,22 @@ def check_trusted(env_id: str | None, source: str | Path) -> None:
         f"{source} names the environment {env_id!r}, which would import {what} and run its code\n"
         f"if you trust it, pass --trust-env (trust_env=True in Python), or name it: --env {env_id}"
     )
+
+
+def choose_env(
+    config: TrainConfig, env_id: str | None, source: str | Path
+) -> tuple[str, EnvConfig | None]:
+    """Choose the environment that a trained policy acts in, and its options.
+
+    Args:
+        config: Configuration of the policy.
+        env_id: Environment that the user has named, if any; else that of the configuration.
+        source: Origin of the configuration, for the error if its environment is not trusted.
+    """
+    trust(env_id)
+    chosen = env_id or config.env_id
+    if chosen is None:
+        raise EnvError("the policy was trained without an environment; name one: --env ID")
+    check_trusted(chosen, source)
+    # the options of one environment mean nothing to another
+    return chosen, config.groups.env if chosen == config.env_id else None

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from filelock import FileLock
 
+from rl_training.runs.layout import step_directories
 from rl_training.runtime import TrainConfig, resume, train
-from rl_training.runtime.checkpoints.directories import step_directories
 from tests.faults.support.processes import DONE, Ended, call
 
 # network, batch and budgets so small that a run takes about a second

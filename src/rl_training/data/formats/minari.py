@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.config import DatasetError, MissingExtraError, suggest
+from rl_training.config import DatasetError, MissingExtraError, first_line, suggest
 from rl_training.data.formats import DatasetFormat, register_format
 from rl_training.data.hdf5.minari_files import Hdf5Episode, check_metadata, episode_lengths
 from rl_training.data.hdf5.reader import open_hdf5_reader
@@ -66,8 +66,7 @@ def _open_local(minari: Any, dataset_id: str) -> Any:
     except FileNotFoundError:
         return None
     except Exception as error:  # on metadata that is not its own, Minari fails in any way
-        reason = (str(error) or type(error).__name__).splitlines()[0][:200]
-        raise DatasetError(f"{label}: {reason}") from None
+        raise DatasetError(f"{label}: {first_line(error)}") from None
 
 
 def _hint(minari: Any, dataset_id: str) -> str:

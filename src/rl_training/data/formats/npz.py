@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from rl_training.config import DatasetError
+from rl_training.config import DatasetError, first_line
 from rl_training.data.formats import DatasetFormat, register_format
 from rl_training.data.packing.archives import DAMAGE, open_archive
 from rl_training.data.packing.source import Array, FieldInfo, FieldSource, is_remark, pieces_of
@@ -130,7 +130,7 @@ def _read_header(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, A
             read_header = np.lib.format.read_array_header_2_0
         shape, fortran, dtype = read_header(start)
     except Exception as error:  # it is parsed as Python text, which fails in any way
-        reason = (str(error) or type(error).__name__).splitlines()[0][:100]
+        reason = first_line(error, limit=100)
         raise ValueError(f"the header of {name[:80]!r}: {reason}") from None
     return shape, fortran, dtype, start.tell()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.config import DatasetError
+from rl_training.config import DatasetError, first_line
 from rl_training.data.formats import DatasetFormat, register_format
 from rl_training.data.packing.archives import open_archive, verify_members
 from rl_training.data.packing.sizes import check_unpacked_size
@@ -42,8 +42,9 @@ def open_pt(dataset_path: Path) -> Iterator[ArraySource]:
             "pickled objects are refused because loading them can run code"
         ) from None
     except Exception as error:  # on bytes that are no pickle, unpickling fails in any way
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DatasetError(f"{path.name} is not a .pt file, or is cut off ({reason})") from None
+        raise DatasetError(
+            f"{path.name} is not a .pt file, or is cut off ({first_line(error)})"
+        ) from None
     if not isinstance(values, dict):
         raise DatasetError(
             f"{path.name} holds a {type(values).__name__}; expected a dict of tensors by name"

@@ -12,10 +12,12 @@ from rl_training.data.packing.source import ArraySource
 if TYPE_CHECKING:
     import gymnasium as gym
 
+RANDOM_ROWS = 10_000  # if `dataset_size` is not given
+
 
 @contextmanager
 def open_random(
-    env: gym.Env[Any, Any], dataset_size: int = 10_000, dataset_seed: int = 0
+    env: gym.Env[Any, Any], dataset_size: int = RANDOM_ROWS, dataset_seed: int = 0
 ) -> Iterator[ArraySource]:
     from rl_training.data.builtin.rows import env_name, random_rows
 

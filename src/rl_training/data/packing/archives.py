@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from rl_training.config import DatasetError
+from rl_training.config import DatasetError, first_line
 from rl_training.data.packing.sizes import check_unpacked_size
 from rl_training.files import open_regular
 
@@ -87,5 +87,4 @@ def verify_members(archive: zipfile.ZipFile, label: str, advice: str) -> None:
                 while stream.read(_PIECE):
                     pass
         except DAMAGE as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise DatasetError(f"{label} is damaged: {reason[:200]}{advice}") from None
+            raise DatasetError(f"{label} is damaged: {first_line(error)}{advice}") from None

@@ -9,4 +9,6 @@
 - `summary`          the numbers that `data info` prints
 - `argument_checks`  errors about arguments of views
 - `batch_memory`     memory of batches that is used again
+- `row_ring`         newest rows in a ring, chained into episodes: the storage of replay buffers
+- `saved_replay`     checks and conversion of a ring from a checkpoint
 """

@@ -211,7 +211,7 @@ class DatasetFields:
         return 1000 / spread
 
     def observation_statistics(self) -> tuple[Tensor, Tensor]:
-        """Mean and population standard deviation + 1e-3 of the observations, float32."""
+        """Mean and deviation of the observations, as `mean_and_std` has them."""
         return mean_and_std(self.column_pieces(self.layout.obs))
 
     def describe(self) -> dict[str, Any]:

@@ -10,29 +10,20 @@ from pathlib import Path
 
 from rl_training.config import CheckpointError
 from rl_training.files import sync_directory
-from rl_training.runs.layout import CHECKPOINTS, CONFIG, MANIFEST, runs_in
+from rl_training.runs.layout import (
+    CHECKPOINTS,
+    CONFIG,
+    MANIFEST,
+    STEP_PREFIX,
+    read_step,
+    runs_in,
+    step_directories,
+)
 
 log = logging.getLogger("rl_training")
-STEP_PREFIX = "step_"
 LAST, BEST = "last", "best"
 # what a save that was cut short leaves behind; nothing else is ever deleted
 _LEFTOVER = re.compile(r"\.(step_\d+|last|best)\.\d+\.(tmp|old)")
-
-
-def step_directories(checkpoints: Path) -> list[Path]:
-    """List complete step checkpoints in order of step; links are none."""
-    complete = [
-        path
-        for path in checkpoints.glob(f"{STEP_PREFIX}*")
-        if re.fullmatch(r"\d{1,18}", path.name.removeprefix(STEP_PREFIX))
-        and not path.is_symlink()
-        and (path / MANIFEST).exists()
-    ]
-    return sorted(complete, key=read_step)
-
-
-def read_step(step_directory: Path) -> int:
-    return int(step_directory.name.removeprefix(STEP_PREFIX))
 
 
 def point(checkpoints: Path, name: str, step: int) -> None:

@@ -13,10 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rl_training.config import CheckpointError, RLTrainingError
-from rl_training.files import read_regular, sha256_of, write_bytes
-from rl_training.runs.layout import MANIFEST
-from rl_training.runtime.checkpoints.directories import step_directories
+from rl_training.config import CheckpointError, RLTrainingError, first_line
+from rl_training.files import parse_json, read_regular, sha256_of, write_bytes
+from rl_training.runs.layout import MANIFEST, step_directories
 from rl_training.spec import ProblemSpec
 
 SCHEMA_VERSION = 2  # 1 had no checksum of its own, and the replay in one file
@@ -45,12 +44,12 @@ def read_manifest(path: Path) -> dict[str, Any]:
     """Read and check the manifest of the checkpoint at `path`."""
     try:
         content = read_regular(path / MANIFEST)
-        manifest = json.loads(content)
+        manifest = parse_json(content)
     except FileNotFoundError:
         raise CheckpointError(f"{path} is not a checkpoint: it has no {MANIFEST}") from None
     except OSError as error:
         raise damaged(path, f"{MANIFEST}: {error.strerror}") from None
-    except (ValueError, RecursionError):
+    except ValueError:
         raise damaged(path, f"{MANIFEST} is not JSON") from None
     schema = manifest.get("schema") if isinstance(manifest, dict) else None
     if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
@@ -97,8 +96,8 @@ def state_of(path: Path) -> Iterator[None]:
     except KeyError as error:
         raise damaged(path, f"it lacks {error}") from None
     except Exception as error:  # a stranger's values may fail in any way
-        reason = (str(error).splitlines() or [""])[0][:300]
-        raise damaged(path, f"it does not fit ({type(error).__name__}: {reason})") from error
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        raise damaged(path, f"it does not fit ({reason})") from error
 
 
 class DamagedCheckpointError(CheckpointError):

@@ -8,12 +8,11 @@ from pathlib import Path
 
 from torch import Tensor
 
+from rl_training.runs.layout import STEP_PREFIX, step_directories
 from rl_training.runtime.checkpoints.directories import (
     BEST,
     LAST,
-    STEP_PREFIX,
     point,
-    step_directories,
 )
 from rl_training.runtime.checkpoints.format import (
     Contents,

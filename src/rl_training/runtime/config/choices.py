@@ -10,10 +10,9 @@ from rl_training.algorithms.registry import AlgorithmSpec, Regime
 from rl_training.config import Options
 from rl_training.data.dataset_config import DatasetConfig, DatasetMixPart
 from rl_training.data.formats import get_format
+from rl_training.data.formats.random import RANDOM_ROWS
 from rl_training.runtime.config.train_config import TrainConfig, group_classes
 from rl_training.runtime.seeding import stream_seed
-
-RANDOM_ROWS = 10_000  # of a dataset of kind random
 
 
 def normalizes_observations(spec: AlgorithmSpec, options: DatasetConfig) -> bool:

@@ -15,6 +15,7 @@ from rl_training.data.replay.hindsight import HERReplayBuffer
 from rl_training.data.replay.prioritized import PrioritizedReplayBuffer
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.replay_config import ReplayConfig
+from rl_training.data.transitions.row_ring import row_bytes
 from rl_training.envs.factory import make_vector_env
 from rl_training.envs.goal_rewards import GoalReward
 from rl_training.runtime.config.train_config import TrainConfig
@@ -76,13 +77,6 @@ def build_experience(
     )
 
 
-def _row_bytes(spec: ProblemSpec) -> int:
-    """Bytes of a row in memory: float32 columns, the next row, the environment, a flag."""
-    discrete = spec.action_kind == "discrete"
-    layout = RowLayout(spec.obs_dim, spec.action_width, discrete, goal_dim=spec.goal_dim)
-    return 4 * layout.width + 8 + 4 + 1
-
-
 def build_buffer(
     options: ReplayConfig,
     spec: ProblemSpec,
@@ -96,7 +90,13 @@ def build_buffer(
 
     A hindsight replay is read-only without a reward.
     """
-    check_replay_fits(options.buffer_capacity, _row_bytes(spec), rows=rows)
+    layout = RowLayout(
+        spec.obs_dim,
+        spec.action_width,
+        goal_dim=spec.goal_dim,
+        sees_achieved_goal=spec.sees_achieved_goal,
+    )
+    check_replay_fits(options.buffer_capacity, row_bytes(layout), rows=rows)
     if options.her:
         return HERReplayBuffer(
             options.buffer_capacity,

@@ -180,21 +180,19 @@ class Collector:
 
     def _refuse_nonfinite(self, rows: Rows, stepped: NDArray[np.int64]) -> None:
         layout = self.buffer.layout
-        for name, columns in (
-            (
-                "policy's action",
-                layout.actions,
-            ),  # first: an environment answers nonsense with nonsense
-            ("observation", slice(layout.next_obs.start, layout.next_obs.stop)),
-            ("reward", slice(layout.reward, layout.reward + 1)),
-            ("achieved goal", layout.achieved_apart),
-        ):
+        parts: dict[str, tuple[slice, type[RunError]]] = {
+            # first, because an environment answers nonsense with nonsense
+            "policy's action": (layout.actions, PolicyError),
+            "observation": (layout.next_obs, CollectError),
+            "reward": (slice(layout.reward, layout.reward + 1), CollectError),
+            "achieved goal": (layout.achieved_apart, CollectError),
+        }
+        for name, (columns, kind) in parts.items():
             bad = ~np.isfinite(rows[:, columns]).all(1)
             if bad.any():
                 row = int(bad.argmax())
                 value = rows[row, columns][~np.isfinite(rows[row, columns])][0]
                 episode_step = int(self.episodes.lengths[stepped[row]]) + 1
-                kind = PolicyError if columns is layout.actions else CollectError
                 raise kind(
                     f"{self.env_id}: the {name} is {value} at step {episode_step} of an episode "
                     f"(environment {stepped[row]} of {self.num_envs}); nothing of it was stored"

@@ -86,8 +86,8 @@ class LoggedAndCollected:
         total, shape = len(self.dataset) + len(self.buffer), (updates, self.update_size)
         return (torch.randint(total, shape, generator=generator) < len(self.dataset)).sum(1)
 
-    def _collected_rows(self, places: Tensor) -> Tensor:
-        rows, layout = self.buffer.rows_at(places), self.buffer.layout
+    def _collected_rows(self, positions: Tensor) -> Tensor:
+        rows, layout = self.buffer.rows_at(positions), self.buffer.layout
         self.dataset.with_reward_transforms_of(rows)
         if self.normalizer is not None:
             for columns in (layout.obs, layout.next_obs):
@@ -103,8 +103,8 @@ class LoggedAndCollected:
         returns[~is_logged] = self._returns.returns[newer]
         return returns
 
-    def _rewards_at(self, places: Tensor) -> Tensor:
-        rows = self.dataset.with_reward_transforms_of(self.buffer.rows_at(places))
+    def _rewards_at(self, positions: Tensor) -> Tensor:
+        rows = self.dataset.with_reward_transforms_of(self.buffer.rows_at(positions))
         return rows[:, self.buffer.layout.reward]
 
     def after_collecting(self, env_steps: int) -> None:

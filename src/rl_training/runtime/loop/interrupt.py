@@ -17,13 +17,12 @@ from typing import Any
 
 from rl_training.algorithms.base import Terms
 from rl_training.envs.errors import StepAbandoned
-from rl_training.envs.worker_envs import STOP_SIGNALS
 from rl_training.runtime.loop.callback import Callback
 from rl_training.runtime.loop.state import TrainerState
 from rl_training.runtime.loop.stop_reasons import INTERRUPTED
+from rl_training.stop_signals import REPEAT_SECONDS, STOP_SIGNALS, RaisingHandler
 
 log = logging.getLogger("rl_training")
-REPEAT_SECONDS = 0.5  # `timeout` and the like send a signal twice, to the process and to its group
 GRACE_SECONDS = 1.0  # after a signal, for an environment to finish its step
 
 
@@ -45,7 +44,7 @@ class Interrupt:
         handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
         self._handlers = {n: h for n, h in handlers.items() if h != signal.SIG_IGN}
         # one that came while modules were imported, where an `except:` swallowed its error
-        self.interrupted |= any(getattr(h, "came", False) for h in handlers.values())
+        self.interrupted |= any(isinstance(h, RaisingHandler) and h.came for h in handlers.values())
         for number in self._handlers:
             signal.signal(number, self._note)
         try:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from rl_training.data.data_facts import DataFacts
 from rl_training.runtime.loop.callback import Callback
+from rl_training.runtime.loop.saved_values import number
 from rl_training.runtime.loop.state import TrainerState
 from rl_training.runtime.loop.stop_reasons import INTERRUPTED
 
@@ -75,6 +77,20 @@ class Watcher(Callback):
                 f"{self._remedy('policy')}train longer, or look at the log with `rl-training data "
                 "check`",
             )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "warnings": dict(self.warnings),
+            "best_likelihood": self._best_likelihood,
+            "score": None if self._score is None else list(self._score),
+        }
+
+    def load_state_dict(self, values: dict[str, Any]) -> None:
+        self.warnings = {str(name): str(text) for name, text in values["warnings"].items()}
+        self._best_likelihood = number(values["best_likelihood"])
+        if values["score"] is not None:
+            mean, deviation = values["score"]
+            self._score = number(mean), number(deviation)
 
     def _saturated_weights(self, terms: Mapping[str, float]) -> str | None:
         share = terms.get("advantage_weight_capped", 0.0)
