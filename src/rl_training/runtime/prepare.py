@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from rl_training.config import ConfigError, Problem
 from rl_training.data.checks.action_checks import as_bounds, check_constant_actions
@@ -208,7 +211,7 @@ def _data_warnings(
     """Warn of data that nothing, or the wrong thing, can be learned from."""
     texts = [f"{entry.message}: {entry.fix}" for entry in _never_varying(config, dataset, spec)]
     texts += _reward_warnings(config, dataset, raw)
-    uneven = None if normalized else uneven_columns(dataset.obs.numpy())
+    uneven = None if normalized else uneven_columns(_sampled_obs(dataset))
     if uneven is not None:
         advice = "networks see little but the large one: set normalize_observations: true"
         texts.append(f"{uneven}; {advice}")
@@ -223,13 +226,18 @@ def _never_varying(
     bounds = None
     if config.env_id is not None and spec.action_kind == "continuous":
         bounds = as_bounds(spec.action_low, spec.action_high, spec.action_width)
-    step = max(1, len(dataset) // _SAMPLE)
     actions = dataset.actions.float().reshape(len(dataset), -1).numpy()
     findings = (
-        *check_observations(dataset.obs[::step].numpy()),
+        *check_observations(_sampled_obs(dataset)),
         *check_constant_actions(actions, bounds),
     )
     yield from (entry for entry in findings if entry.level == "warning")
+
+
+def _sampled_obs(dataset: TransitionDataset) -> NDArray[np.float32]:
+    """Gather observations of some rows: all of them may not fit into memory."""
+    step = max(1, len(dataset) // _SAMPLE)
+    return dataset.gather(torch.arange(0, len(dataset), step)).obs.numpy()
 
 
 def _reward_warnings(
