@@ -77,7 +77,7 @@ def test_train_and_resume(capsys: pytest.CaptureFixture[str]) -> None:
     trained = document(capsys, *words)
     assert set(trained) == {"runs", "over_seeds"}
     assert len(trained["runs"]) == 2
-    assert set(trained["runs"][0]) == {"run", "checkpoint", "stop_reason", "metrics"}
+    assert set(trained["runs"][0]) == {"run", "checkpoint", "stop_reason", "metrics", "warnings"}
     assert set(trained["over_seeds"]["eval/return_mean"]) == {"mean", "std"}
     run = trained["runs"][0]["run"]
     resumed = document(capsys, "resume", run, "--total-timesteps", "30")

@@ -364,7 +364,7 @@ def test_what_was_learned_offline_goes_on_online(
             assert torch.equal(first[name], value)
     assert any(not torch.equal(after[name], first[name]) for name in first if "actor" in name)
     assert [len(value) for key, value in after.items() if key.endswith("/rows")] == [25]
-    assert "rollout/buffer_size  25" in printed
+    assert "rollout/buffer_size 25" in " ".join(printed.split())
     again = resume(run_dir, total_timesteps=30)
     assert again.run_dir == run_dir
     assert again.metrics["rollout/buffer_size"] == 30

@@ -77,13 +77,14 @@ def config(
     if name is None:
         raise ConfigError("config needs a YAML file or a packaged name; --schema works without one")
     values = api.resolve_config(name, api.parse_assignments(overrides or []))
-    if json:
-        say_json(values)
-        return
     off = api.unset_options(values)
     kwargs = {key: value for key, value in values["algo_kwargs"].items() if key not in off}
     shown = {key: value for key, value in values.items() if key not in off}
-    say(dump_yaml({**shown, "algo_kwargs": kwargs}).rstrip())
+    shown["algo_kwargs"] = kwargs
+    if json:
+        say_json(shown)
+        return
+    say(dump_yaml(shown).rstrip())
     if off:
         say("# not set:")
     for option, meaning in off.items():

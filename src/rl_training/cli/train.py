@@ -165,6 +165,7 @@ def _as_json(
             "checkpoint": str(result.checkpoint_path),
             "stop_reason": result.stop_reason,
             "metrics": dict(result.metrics),
+            "warnings": list(result.warnings),
         }
         for result in results
     ]
