@@ -98,6 +98,9 @@ def test_a_directory_of_runs_stands_for_its_newest_run(
     assert main(["resume", str(parent), "--total-timesteps", "50", "--quiet"]) == 0
     assert (newer.run_dir / "checkpoints" / "step_50").exists()
     assert rl_training.load(parent).config.seed == 2
+    assert f"has no runs in it; {parent} has" in refused(capsys, f"eval {parent.parent}")
+    advice = "train it first: rl-training train td3_bc/pendulum"
+    assert advice in refused(capsys, "eval td3_bc/pendulum")
 
 
 def refused(capsys: pytest.CaptureFixture[str], words: str, code: int = 2) -> str:
