@@ -204,8 +204,8 @@ def test_a_terminal_shows_one_line_for_each_seed(monkeypatch: pytest.MonkeyPatch
     with seed_lines.SeedLines([1, 2]) as lines:
         lines.show(1, {**running, "return": None})
         lines.show(1, {**running, "step": 6, "return": -3.25})
-        lines.show(1, {"state": "note", "text": "the sun [red] is low"})
+        lines.show(1, {"state": "warning", "text": "the sun [red] is low"})
     shown = [re.sub(r"\x1b\[\??\d+\w", "", line).rstrip() for line in terminal.text.splitlines()]
-    assert "seed 1  note: the sun [red] is low" in shown
+    assert "seed 1  warning: the sun [red] is low" in shown
     assert "seed 1  6/10  7 updates/s  return -3.2" in shown
     assert "seed 2  waiting" in shown
