@@ -78,17 +78,6 @@ def test_final_score_below_the_log_is_reported(score: float, warns: bool) -> Non
     assert bool(watcher.warnings) == warns
 
 
-@pytest.mark.parametrize(("gamma", "compares"), [(0.99, True), (None, False)])
-def test_behaviour_cloning_is_not_told_to_compare_with_itself(
-    gamma: float | None, compares: bool
-) -> None:
-    watcher = Watcher(CONTINUOUS, gamma=gamma, eval_episodes=25)
-    watcher.on_eval_end(TrainerState(None), {"eval/return_mean": -99.0, "eval/return_std": 1.0})
-    watcher.on_train_end(TrainerState(None))
-    (text,) = watcher.warnings.values()
-    assert ("compare with bc" in text) == compares
-
-
 def uneven_fields() -> dict[str, Any]:
     """The small log, with a column of pressures beside one of prices."""
     fields = make_fields()

@@ -39,7 +39,9 @@ def test_returns_to_go_are_the_discounted_sums_of_each_episode(worst: float) -> 
     torch.testing.assert_close(found, torch.tensor(expected), atol=1e-5, rtol=1e-5)
 
 
-def of_one_episode(rewards: list[float], gamma: float, *, terminates: bool) -> list[float]:
+def of_one_episode(
+    rewards: list[float], gamma: float, *, terminates: bool, bound: bool = True
+) -> list[float]:
     """As a dataset gives them."""
     rows = len(rewards)
     at_end = np.arange(rows) == rows - 1
@@ -51,7 +53,7 @@ def of_one_episode(rewards: list[float], gamma: float, *, terminates: bool) -> l
         terminations=at_end & terminates,
         truncations=at_end & (not terminates),
     )
-    returns = dataset.with_returns(gamma).gather(torch.arange(rows)).returns
+    returns = dataset.with_returns(gamma, lower_bounds=bound).gather(torch.arange(rows)).returns
     assert returns is not None
     return returns.tolist()
 
@@ -73,9 +75,15 @@ def test_a_cut_episode_with_other_rewards_goes_on_with_the_worst_of_the_log() ->
     assert of_one_episode([1.0, 1.0], 1.0, terminates=False) == [2.0, 1.0]
 
 
+def test_the_sum_of_a_cut_episode_ends_at_the_cut_unless_a_lower_bound_is_asked_for() -> None:
+    assert of_one_episode([-5.0, -5.0], 0.9, terminates=False, bound=False) == [-9.5, -5.0]
+    assert of_one_episode([-1.0, -1.0], 1.0, terminates=False, bound=False) == [-2.0, -1.0]
+
+
 def test_batches_carry_the_returns_of_the_rewards_they_show() -> None:
     dataset = TransitionDataset.from_dict(make_fields())
-    shown = dataset.with_reward_transform(scale=2.0).top_episodes(0.5).with_returns(0.95)
+    shown = dataset.with_reward_transform(scale=2.0).top_episodes(0.5)
+    shown = shown.with_returns(0.95, lower_bounds=True)
     batch = shown.gather(torch.arange(len(shown)))
     assert batch.returns is not None
     rewards, starts, worst = shown.rewards, shown.episode_starts, float(shown.rewards.min())

@@ -80,6 +80,8 @@ class Algorithm(Acting, Generic[ConfigT]):
     # defaults of the options; learners from logs normalise observations, whatever their units
     normalizes_observations: ClassVar[bool] = False
     normalizes_rewards: ClassVar[bool] = False  # for a method whose options assume such rewards
+    # cut episodes go on with the worst reward in `batch.returns`, instead of ending there
+    returns_are_lower_bounds: ClassVar[bool] = False
     schedules: ClassVar[dict[str, str]] = {}  # learning-rate decay by network
     # what to change first, in words, if advantage weights saturate ("weights"), values explode
     # ("values") or the policy leaves the data ("policy")

@@ -158,7 +158,7 @@ def logged_q_and_gaps(
 def require_returns(batch: Batch) -> Tensor:
     if batch.returns is None:
         raise DatasetError(
-            "the batch has no returns, which cal_ql needs: sample from dataset.with_returns(gamma)"
+            "the batch has no returns, which cal_ql needs: sample from dataset.with_returns(gamma, lower_bounds=True)"
         )
     return batch.returns
 
@@ -207,6 +207,7 @@ class CQLAlgorithm(Algorithm[CQLConfig]):
     }
     replay = replay_options(learning_starts=0)
     normalizes_observations = True
+    returns_are_lower_bounds = True  # values are kept above them
     remedies = dict.fromkeys(("values", "policy"), "raise cql_alpha")
     continuous_options = (
         frozenset(CQLConfig.model_fields)

@@ -87,7 +87,8 @@ def _refine(properties: Schema) -> None:
         properties["dataset_kind"] = _retyped(properties["dataset_kind"], kinds)
     if "offline_batch_ratio" in properties:
         share = {"type": "number", "minimum": 0, "maximum": 1}
-        forms = {"anyOf": [share, _group_schema(RatioSchedule), NULL]}
+        pooled = {"type": "string", "enum": ["pooled"]}
+        forms = {"anyOf": [share, pooled, _group_schema(RatioSchedule), NULL]}
         properties["offline_batch_ratio"] = _retyped(properties["offline_batch_ratio"], forms)
     if "learning_rate_schedule" in properties:
         properties["learning_rate_schedule"] = _retyped(

@@ -240,17 +240,17 @@ class TransitionDataset(DatasetFields):
         valid = dataset._view.column(dataset.layout.next_action_valid)
         return dataset._subset((valid + dataset.terminations).nonzero().squeeze(1))
 
-    def with_returns(self, gamma: float) -> TransitionDataset:
+    def with_returns(self, gamma: float, *, lower_bounds: bool = False) -> TransitionDataset:
         """Add discounted returns to go to batches, of the rewards after all transforms so far.
 
-        An episode that was cut goes on for ever with the dataset's worst reward, if that is negative.
+        With `lower_bounds` an episode that was cut goes on for ever with the dataset's worst reward, if
+        that is negative; otherwise its sum ends at the cut.
         """
         episodes = self.episodes
         last = np.repeat(episodes.starts + episodes.lengths - 1, episodes.lengths)
         rewards, terminated = self.rewards, self.terminations > 0
-        totals = returns_to_go(
-            rewards, torch.from_numpy(last), gamma, terminated, float(rewards.min())
-        )
+        worst = float(rewards.min()) if lower_bounds else None
+        totals = returns_to_go(rewards, torch.from_numpy(last), gamma, terminated, worst)
         stored = torch.full((self._view.packed.rows.shape[0],), -torch.inf)
         stored[self._view.storage_rows(0, len(self))] = totals
         return self._with(returns=stored)

@@ -41,6 +41,7 @@ from rl_training.runtime.trust import check_trusted, trust
 from rl_training.spec import ProblemSpec
 
 log = logging.getLogger("rl_training")
+SMALL_NETWORKS = 2**26  # weights, 256 MB
 
 
 def pick_device(name: str) -> torch.device:
@@ -85,13 +86,16 @@ def load_policy(checkpoint: Checkpoint, config: TrainConfig) -> Policy:
 
 
 def _check_size(checkpoint: Checkpoint, config: TrainConfig) -> None:
-    """Refuse options for networks larger than the saved ones before memory is taken for them."""
+    """Refuse options for huge networks, larger than the saved ones, before memory is taken for them.
+
+    Small ones are compared when they are loaded: an algorithm need not use its `hidden_sizes`.
+    """
     options = config.groups.algorithm.model_dump()
     widths = options.get("hidden_sizes", ())
     critic = _weights(options.get("critic_hidden_sizes", widths)) + options.get("num_quantiles", 1)
     claimed = max(_weights(widths), critic * options.get("num_critics", 1))
     saved = sum(tensor.numel() for tensor in checkpoint.tensors.values())
-    if claimed > saved:
+    if claimed > max(saved, SMALL_NETWORKS):
         raise damaged(
             checkpoint.path,
             f"it has {saved:,} numbers, and its options ask for at least {claimed:,}",

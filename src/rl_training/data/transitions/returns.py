@@ -1,8 +1,8 @@
 """Discounted returns to go: the rewards from a step to the end of its episode.
 
 A termination ends the sum. An episode that was cut, by a truncation or where a log stops, would have
-gone on: what is missing counts as the worst reward r_min repeated for ever, γ^k min(r_min, 0) / (1-γ)
-after k steps, so that the return is a lower bound as long as no later reward is below r_min.
+gone on. For a lower bound of its value, what is missing counts as the worst reward r_min repeated for
+ever, γ^k min(r_min, 0) / (1-γ) after k steps, which holds as long as no later reward is below r_min.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from torch import Tensor
 
 
 def returns_to_go(
-    rewards: Tensor, last: Tensor, gamma: float, terminated: Tensor, worst: float = 0.0
+    rewards: Tensor, last: Tensor, gamma: float, terminated: Tensor, worst: float | None = None
 ) -> Tensor:
-    """Σ_k γ^k r_{t+k} up to row `last` (n,) of each row's episode, and what is missing after it.
+    """Σ_k γ^k r_{t+k} up to row `last` (n,) of each row's episode; with `worst`, a lower bound.
 
     `rewards` (n,) and `terminated` (n,) are by row; an episode is cut unless its last row terminated.
     r_min of a row is the smaller of `worst` and the rewards that its sum has, so a return depends on
@@ -26,7 +26,7 @@ def returns_to_go(
     Doubles the window in every pass: sums over 1, 2, 4, ... steps.
     """
     totals, rows = rewards.double(), torch.arange(len(rewards))
-    lowest = totals.clamp_max(min(worst, 0.0))
+    lowest = totals.clamp_max(min(worst or 0.0, 0.0))
     longest, step = int((last - rows).max()) + 1 if len(rows) else 0, 1
     while step < longest:
         later = rows + step
@@ -35,6 +35,8 @@ def returns_to_go(
         totals = torch.where(inside, totals + gamma**step * totals[later], totals)
         lowest = torch.where(inside, torch.minimum(lowest, lowest[later]), lowest)
         step *= 2
+    if worst is None:
+        return totals.float()
     for_ever = lowest / (1 - gamma) if gamma < 1 else torch.where(lowest < 0, -torch.inf, 0.0)
     missing = torch.pow(gamma, (last - rows + 1).double()) * for_ever
     return torch.where(terminated[last], totals, totals + missing).float()
@@ -52,7 +54,7 @@ class ReturnTracker:
         num_envs: int,
         gamma: float,
         rewards_at: Callable[[Tensor], Tensor],
-        worst: float = 0.0,
+        worst: float | None = None,
     ) -> None:
         self.capacity, self.gamma, self.worst = capacity, gamma, worst
         self.rewards_at = rewards_at

@@ -39,9 +39,9 @@ class LoggedAndCollected:
         self._returns: ReturnTracker | None = None
         self._logged_rows = self._updates = 0  # since the last report
 
-    def track_returns(self, num_envs: int, gamma: float) -> None:
+    def track_returns(self, num_envs: int, gamma: float, *, lower_bounds: bool) -> None:
         """Keep returns to go of the collected rows, too, for losses that need them."""
-        worst = float(self.dataset.rewards.min())
+        worst = float(self.dataset.rewards.min()) if lower_bounds else None
         self._returns = ReturnTracker(
             self.buffer.capacity, num_envs, gamma, self._rewards_at, worst
         )

@@ -37,7 +37,11 @@ class OfflineToOnline(Online):
             self._random_steps = 0
         config = self.algorithm.config
         if self.algorithm.needs_returns(config):
-            sampler.track_returns(self.collector.num_envs, config.gamma)
+            sampler.track_returns(
+                self.collector.num_envs,
+                config.gamma,
+                lower_bounds=self.algorithm.returns_are_lower_bounds,
+            )
         self._normalize = None if sampler.normalizer is None else sampler.normalizer.as_numpy()
 
     @property

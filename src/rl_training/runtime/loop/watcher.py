@@ -68,14 +68,12 @@ class Watcher(Callback):
         mean, deviation = self._score
         error = math.hypot(deviation / math.sqrt(self.eval_episodes), behaviour.standard_error)
         if mean + 2 * error < behaviour.mean:
-            look = "look at the log with `rl-training data check`"
-            clones = self.gamma is None  # nothing to compare with
             self._warn(
                 "below_behaviour",
                 f"the final policy returns {mean:.4g} over {self.eval_episodes} episodes, less than "
                 f"the log itself, {behaviour.mean:.4g} over {behaviour.episodes} episodes: "
-                f"{self._remedy('policy')}train longer, "
-                + (f"or {look}" if clones else f"{look}, or compare with bc"),
+                f"{self._remedy('policy')}train longer, or look at the log with `rl-training data "
+                "check`",
             )
 
     def _saturated_weights(self, terms: Mapping[str, float]) -> str | None:
