@@ -132,7 +132,7 @@ python benchmarks/offline.py --seeds {seed_list}
 
 Each algorithm is trained with its packaged configuration `<algorithm>/<task>` to the end of its
 budget. An entry is the mean return of the final policy over {EPISODES} episodes that training never saw: mean
-± standard deviation over seeds {", ".join(map(str, seeds))}. No checkpoint is chosen by its score. "Behaviour" is the mean
+± sample standard deviation over seeds {", ".join(map(str, seeds))}. No checkpoint is chosen by its score. "Behaviour" is the mean
 return of the episodes in the dataset.
 
 {table(header, rows)}

@@ -261,7 +261,7 @@ python benchmarks/online.py --seeds {seed_list}
 
 Each algorithm is trained here and in Stable-Baselines3 (TQC: in its contrib package) with the
 same environment, number of steps, settings and seeds. An entry is the mean return of the final policy,
-acting deterministically, over {EPISODES} episodes: mean ± standard deviation over seeds {", ".join(map(str, seeds))}. No checkpoint
+acting deterministically, over {EPISODES} episodes: mean ± sample standard deviation over seeds {", ".join(map(str, seeds))}. No checkpoint
 is chosen by its score. The episodes start in the same states for both libraries and every seed.
 
 {table(header, rows)}

@@ -160,7 +160,7 @@ python -m benchmarks.own_log --seeds {",".join(map(str, seeds))}
 The log is of a room that operators heat by thermostat, most of them too warm: 20,000 rows of indoor and outdoor
 temperature in kelvin, the price of energy and the air pressure in pascal, so columns of about 290, 280, 0.1 and
 100,000. Each offline algorithm trains `<algorithm>/own-log` on it as packaged, for {UPDATES:,} updates instead
-of 20,000. An entry is the mean return of the final policy over {EPISODES} episodes: mean ± standard deviation over
+of 20,000. An entry is the mean return of the final policy over {EPISODES} episodes: mean ± sample standard deviation over
 seeds {", ".join(map(str, seeds))}. "Behaviour" is the mean return of the logged episodes. "Warned" counts the runs
 that said themselves that something was wrong. TD3+BC and ReBRAC need continuous actions, so they learn from the log
 of a heater of any power.

@@ -83,6 +83,6 @@ def test_scores_on_a_page_are_those_of_the_benchmark(name: str) -> None:
     assert (int(stated[1]), int(stated[2])) == tuple(map(round, scores[name]))
     for label, other in (("BC", "bc"), ("TD3+BC", "td3_bc")):
         for mean, spread in re.findall(
-            rf"(?<![+\w]){re.escape(label)} returned (-?\d+) ± (\d+)", text
+            rf"(?<![+\w]){re.escape(label)}(?: returned)? (-?\d+) ± (\d+)", text
         ):
             assert (int(mean), int(spread)) == tuple(map(round, scores[other]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import re
 import signal
@@ -97,6 +98,9 @@ def test_a_directory_of_runs_stands_for_its_newest_run(
     assert main(["resume", str(parent), "--total-timesteps", "50", "--quiet"]) == 0
     assert (newer.run_dir / "checkpoints" / "step_50").exists()
     assert rl_training.load(parent).config.seed == 2
+    assert f"has no runs in it; {parent} has" in refused(capsys, f"eval {parent.parent}")
+    advice = "train it first: rl-training train td3_bc/pendulum"
+    assert advice in refused(capsys, "eval td3_bc/pendulum")
 
 
 def refused(capsys: pytest.CaptureFixture[str], words: str, code: int = 2) -> str:
@@ -117,12 +121,48 @@ def refused(capsys: pytest.CaptureFixture[str], words: str, code: int = 2) -> st
         ("train td3_bc/pendulum --output x", "Possible options: --output-dir"),
         ("train td3_bc/pendulum device=gpu", "'gpu' is not usable here; write cpu, cuda"),
         ("train td3_bc/pendulum --seeds 1,2 seed=3", "leave out --seeds 1,2 or seed=3"),
+        ("train tau=0.1 td3_bc/pendulum", "the configuration comes first, then key=value"),
+        ("td3_bc/pendulum train", "the verb comes first: rl-training train td3_bc/pendulum"),
+        ("trian td3_bc/pendulum", "Did you mean 'train'? (see rl-training --help)"),
+        ("train", "Missing argument 'config'. (see rl-training train --help)"),
+        ("train td3_bc/pendulum tau = 0.1", "write key=value, without spaces"),
+        ("train td3_bc/pendulum hidden_sizes=[64, 64]", "quote a value with spaces"),
+        ("train td3_bc/pendulum hidden_sizes=64,64", "got the text '64,64'; write [64, 64]"),
+        ("train td3_bc/pendulum batch_size=1,000", "got the text '1,000'; write 1_000"),
+        ("train td3_bc/pendulum tau=0,5", "got the text '0,5'; write 0.5"),
     ],
 )
 def test_misplaced_options_are_answered_with_what_to_write(
     words: str, sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert sentence in refused(capsys, words)
+    text = refused(capsys, words)
+    assert sentence in text
+    assert text.startswith("error: ")
+    assert text.count("\n") == 1
+
+
+def test_what_is_no_configuration_file_is_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.savez("log.npz", obs=np.arange(9.0))
+    Path("tab.yaml").write_text("algo: bc\nalgo_kwargs:\n\ttau: 0.1\n")
+    advice = "give a log to one: iql/own-log dataset_kind=npz dataset_path=log.npz"
+    assert advice in refused(capsys, "train log.npz")
+    assert ". is a directory; name a configuration file" in refused(capsys, "train .")
+    assert "line 3, column 1: a tab; indent with spaces" in refused(capsys, "train tab.yaml")
+
+
+class GoneReader(io.StringIO):
+    """A pipe whose reader has ended, as that of `rl-training list | head -1`."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+
+def test_a_reader_that_has_gone_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", GoneReader())
+    assert main(["list"]) == 0
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

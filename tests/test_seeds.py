@@ -91,8 +91,8 @@ def test_an_unexpected_error_names_its_seed_and_its_kind(
     words = ["--seeds", "1,2", "--jobs", "2", "--plugin", "broken.py", "--quiet"]
     assert main(["train", "quick.yaml", *words]) == 1
     expected = "error: seed 2: ZeroDivisionError: the disk of seed 2 is gone"
-    errors = capsys.readouterr().err.splitlines()
-    assert [line for line in errors if not line.startswith("seed 1  note: ")] == [expected]
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line in lines if "warning:" not in line] == [expected]
 
 
 def test_a_mistake_of_the_user_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -205,8 +205,8 @@ def test_a_terminal_shows_one_line_for_each_seed(monkeypatch: pytest.MonkeyPatch
     with seed_lines.SeedLines([1, 2]) as lines:
         lines.show(1, {**running, "return": None})
         lines.show(1, {**running, "step": 6, "return": -3.25})
-        lines.show(1, {"state": "note", "text": "the sun [red] is low"})
+        lines.show(1, {"state": "warning", "text": "the sun [red] is low"})
     shown = [re.sub(r"\x1b\[\??\d+\w", "", line).rstrip() for line in terminal.text.splitlines()]
-    assert "seed 1  note: the sun [red] is low" in shown
+    assert "seed 1  warning: the sun [red] is low" in shown
     assert "seed 1  6/10  7 updates/s  return -3.2" in shown
     assert "seed 2  waiting" in shown

@@ -77,7 +77,7 @@ def _say_facts(facts: dict[str, Any]) -> None:
             f"{name:11} {directory['path']}{'' if directory['writable'] else f'  NOT WRITABLE: {remedy}'}"
         )
     for extra, installed in facts["extras"].items():
-        answer = "yes" if installed else f"no   pip install rl-training[{extra}]"
+        answer = "yes" if installed else f"no   pip install 'rl-training[{extra}]'"
         say(f"extra       {extra:12} {answer}")
     say(f"configs     {facts['configs']} packaged")
     for problem in facts["installation"]:

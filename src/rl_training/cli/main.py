@@ -6,7 +6,7 @@ import io
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -82,18 +82,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 0
+    except SystemExit as ended:  # click's answer to a reader that has gone, as `head` does
+        if not isinstance(ended.__context__, BrokenPipeError):
+            raise
+        return signals.exit_code() if signals.came() else 0
     except Exception as error:
         # usage errors: later versions of typer have a copy of click's classes, so not by class
         if hasattr(error, "show") and hasattr(error, "exit_code"):
-            assignment = _meant_assignment(getattr(error, "option_name", None), words)
-            if assignment is not None:
-                note(f"error: options of a configuration are written key=value: {assignment}")
-                return USER_ERROR
-            usage = io.StringIO()
-            error.show(file=usage)
-            note(usage.getvalue().rstrip("\n"))
+            note(_usage(error, words))
             return int(error.exit_code)
         return signals.exit_code() if signals.came() else _fail(error, RUN_FAILED, debug)
+
+
+def _usage(error: Any, words: Sequence[str]) -> str:
+    """Return what to write instead of a command that cannot be parsed, or where to read it."""
+    assignment = _meant_assignment(getattr(error, "option_name", None), words)
+    if assignment is not None:
+        return f"error: options of a configuration are written key=value: {assignment}"
+    name = next((word for word in words if not word.startswith("-")), "")
+    if name in api.packaged_configs() or name.endswith((".yaml", ".yml")):
+        return f"error: the verb comes first: rl-training train {name}"
+    text, context = error.format_message().rstrip(), getattr(error, "ctx", None)
+    if text.startswith("Usage:"):  # a group without a verb: its help
+        return str(text)
+    return f"error: {text} (see {context.command_path} --help)" if context else f"error: {text}"
 
 
 def _meant_assignment(option: str | None, words: Sequence[str]) -> str | None:

@@ -36,8 +36,8 @@ class SeedLines:
 
     def show(self, seed: int, message: Mapping[str, Any]) -> None:
         """Take a message of a seed's process."""
-        if message["state"] == "note":
-            self._write(f"seed {seed}  note: {message['text']}")
+        if message["state"] in ("note", "warning"):
+            self._write(f"seed {seed}  {message['state']}: {message['text']}")
             return
         if self._quiet:
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
@@ -85,7 +86,10 @@ class Options(BaseModel):
             if isinstance(entry, bool) and not _accepts(annotation, bool):
                 raise ValueError(f"expected {type_name(annotation)}, got {str(entry).lower()}")
             if isinstance(entry, str) and not _accepts(annotation, str):
-                raise ValueError(f"expected {type_name(annotation)}, got the text {entry!r}")
+                expected = type_name(annotation)
+                raise ValueError(
+                    f"expected {expected}, got the text {entry!r}{_rewritten(expected, entry)}"
+                )
             if isinstance(entry, (int, float)) and not _accepts(annotation, type(entry)):
                 whole = isinstance(entry, float) and entry.is_integer()
                 if not _accepts(annotation, float) and not (whole and _accepts(annotation, int)):
@@ -163,6 +167,17 @@ def _message(cls: type[Options], item: Any) -> str:
     choices = [choice for choice in _literals(field.annotation) if isinstance(choice, str)]
     hint = suggest(value, choices) if isinstance(value, str) else ""
     return f"expected {type_name(field.annotation)}, got {value!r}{hint}"
+
+
+def _rewritten(expected: str, text: str) -> str:
+    """Return `; write [64, 64]`, `; write 1_000` or `; write 0.5` for numbers with commas."""
+    if not re.fullmatch(r"[\d.,\s\[\]()+-]+", text) or "," not in text:
+        return ""
+    if "list" in expected:
+        return f"; write [{', '.join(part.strip() for part in text.strip(' []()').split(','))}]"
+    if re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+", text):
+        return f"; write {text.replace(',', '_')}"
+    return f"; write {text.replace(',', '.')}" if re.fullmatch(r"[+-]?\d*,\d+", text) else ""
 
 
 def _literals(annotation: Any) -> list[Any]:

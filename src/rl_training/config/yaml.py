@@ -112,6 +112,8 @@ def parse_yaml(text: str, source: str = "YAML") -> Any:
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         # A reader error, such as a NUL, has a reason and a position instead of a problem and a mark.
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "not YAML"
+        if "'\\t'" in problem:
+            problem = "a tab; indent with spaces"
         raise ConfigError(f"{source} is not valid YAML{where}: {problem}") from None
     except ConfigError:
         raise

@@ -40,8 +40,10 @@ def read_config_text(name: str | Path) -> tuple[str, str]:
             return read_regular(path, limit=MAX_BYTES, follow_links=True).decode(), str(path)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"cannot read {path}: {error}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(
+            f"{path} is not a configuration, which is YAML text{_log(path)}"
+        ) from None
     packaged = packaged_configs()
     stem = str(name).removesuffix(".yaml")
     if stem in packaged:
@@ -54,8 +56,22 @@ def read_config_text(name: str | Path) -> tuple[str, str]:
             f"{stem!r} is an algorithm, not a configuration; its packaged configurations: "
             f"{', '.join(of_algorithm)}"
         )
+    if path.is_dir():
+        raise ConfigError(
+            f"{path} is a directory; name a configuration file, or one of rl-training list"
+        )
     hint = suggest(stem, packaged) or " (rl-training list shows the packaged ones)"
     raise ConfigError(f"no configuration file or packaged configuration {str(name)!r}{hint}")
+
+
+def _log(path: Path) -> str:
+    """Say how a log is given, if the path is that of one."""
+    formats = [entry.name for entry in list_formats() if path.suffix in entry.endings]
+    return (
+        f"; give a log to one: iql/own-log dataset_kind={formats[0]} dataset_path={path}"
+        if formats
+        else ""
+    )
 
 
 def load_config(name: str | Path, overrides: Mapping[str, Any] | None = None) -> TrainConfig:
@@ -76,12 +92,20 @@ def parse_assignments(words: Iterable[str]) -> dict[str, Any]:
     for word in words:
         key, separator, value = word.partition("=")
         if not separator or not key:
-            raise ConfigError(f"{word!r} is not an override; write key=value")
+            if word in packaged_configs() or word.endswith((".yaml", ".yml")):
+                raise ConfigError(f"the configuration comes first, then key=value: {word} ...")
+            raise ConfigError(f"{word!r} is not an override; write key=value, without spaces")
         if key in parsed:
             raise ConfigError(f"{key} is given twice")
         if not value:
             raise ConfigError(f"{key} has no value; write {key}=VALUE, or {key}=null to unset it")
-        parsed[key] = parse_yaml(value, f"the value of {key}")
+        try:
+            parsed[key] = parse_yaml(value, f"the value of {key}")
+        except ConfigError as error:
+            if value.count("[") == value.count("]"):
+                raise
+            advice = f"quote a value with spaces: '{key}=[1, 2]'"
+            raise ConfigError(f"{error}; {advice}") from None
     return parsed
 
 

@@ -32,6 +32,7 @@ log = logging.getLogger("rl_training")
 #   running  step, total, updates_per_second, return (None before the first evaluation),
 #            evaluated (just now)
 #   note     text
+#   warning  text
 #   ended    run_dir, checkpoint_path, metrics, stop_reason, warnings
 #   failed   error, is_user_error
 Report = Callable[[int, Mapping[str, Any]], None]

@@ -76,7 +76,8 @@ class _NoteMessages(logging.Handler):
         self._send = send
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._send({"state": "note", "text": record.getMessage()})
+        kind = "warning" if record.levelno >= logging.WARNING else "note"
+        self._send({"state": kind, "text": record.getMessage()})
 
 
 def train_seed(
@@ -125,7 +126,7 @@ def _send_notes(send: Send, debug: bool) -> None:
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
         if issubclass(category, UserWarning):
-            send({"state": "note", "text": without_colours(str(message))})
+            send({"state": "warning", "text": without_colours(str(message))})
 
     logger = logging.getLogger("rl_training")
     logger.setLevel(logging.DEBUG if debug else logging.WARNING)

@@ -59,5 +59,5 @@ def check_scales(data: Columns) -> Iterator[Finding]:
         yield Finding(
             "warning", COLUMN_SCALE, str(uneven), None,
             "train with normalize_observations: true, the default of all offline algorithms; rlpd "
-            "and the presets of the papers' tasks have it off",
+            "and some packaged configurations have it off",
         )  # fmt: skip

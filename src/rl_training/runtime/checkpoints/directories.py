@@ -8,7 +8,7 @@ import re
 import shutil
 from pathlib import Path
 
-from rl_training.config import CheckpointError
+from rl_training.config import CheckpointError, packaged_configs
 from rl_training.files import sync_directory
 from rl_training.runs.layout import (
     CHECKPOINTS,
@@ -107,6 +107,10 @@ def find_checkpoint(path: str | Path) -> Path:
             raise CheckpointError(f"{path} points to a checkpoint that is gone")
         if target.exists():
             raise CheckpointError(f"{path} is a file; a checkpoint is a directory")
+        if str(path) in packaged_configs():
+            raise CheckpointError(
+                f"{path} is a configuration, not a run; train it first: rl-training train {path}"
+            )
         raise CheckpointError(f"{path}: no such file or directory")
     if (target / MANIFEST).exists():
         return _followed(target)
@@ -122,7 +126,9 @@ def find_checkpoint(path: str | Path) -> Path:
         raise CheckpointError(
             f"{target} has no checkpoint yet: start it again with `rl-training train`"
         )
-    raise CheckpointError(f"{path} is neither a checkpoint nor a run, and has no runs in it")
+    inner = next((entry for entry in sorted(target.iterdir()) if runs_in(entry)), None)
+    hint = "" if inner is None else f"; {inner} has"
+    raise CheckpointError(f"{path} is neither a checkpoint nor a run, and has no runs in it{hint}")
 
 
 def run_directory(path: Path) -> Path | None:
