@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode
 
 from rl_training.data import HERReplayBuffer, ReplayBuffer
 from rl_training.envs import infer_env_spaces, make_vector_env
@@ -134,13 +134,20 @@ class _Resized(ScriptedEnv):
         return obs[:1], *rest
 
 
-def test_an_observation_of_another_shape_than_its_space_is_an_error() -> None:
-    envs = SyncVectorEnv([_Resized], autoreset_mode=AutoresetMode.SAME_STEP)
-    buffer = ReplayBuffer(10, 2, 1)
+@pytest.mark.filterwarnings("ignore::UserWarning")  # gymnasium notices, too, and goes on
+@pytest.mark.parametrize("num_envs", [1, 2])
+def test_an_observation_of_another_shape_than_its_space_is_an_error(num_envs: int) -> None:
+    envs = make_vector_env(
+        f"{__name__}:_Resized",
+        num_envs,
+        autoreset_mode=AutoresetMode.SAME_STEP,
+        episode_seed=0,
+    )
+    buffer = ReplayBuffer(10, 2, 1, num_envs=num_envs)
     collector = collector_for(envs, infer_env_spaces(SCRIPTED), buffer, "Resized")
     with pytest.raises(
         CollectError,
-        match=r"Resized failed: .*shape \(1,\), but observation_space has shape \(2,\)",
+        match=r"Resized failed: step.*shape \(1,\), but observation_space has shape \(2,\)",
     ):
         collect(collector, 1)
     assert len(buffer) == 0

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 import rl_training
-from rl_training import SAC, TD3BC, Callback, TrainConfig
+from rl_training import BC, SAC, TD3BC, Callback, TrainConfig
 from rl_training.cli import console
 from rl_training.cli.main import main
 from rl_training.config import CheckpointError, ConfigError, RunError
@@ -202,6 +202,16 @@ class WideStep(Still):
         return np.zeros(4, np.float32), 0.0, False, False, {}
 
 
+class LateColumn(Still):
+    def step(self, action: Any) -> Any:
+        return np.zeros((3, 1), np.float32), 0.0, False, False, {}
+
+
+class ListReward(Still):
+    def step(self, action: Any) -> Any:
+        return np.zeros(3, np.float32), np.zeros(1), False, False, {}
+
+
 class OwnMistake(Still):
     def step(self, action: Any) -> Any:
         a, b, c, d, e = (1, 2, 3, 4)  # type: ignore[misc]
@@ -220,7 +230,12 @@ class OwnMistake(Still):
         (OldReset, "reset() must return obs and info"),
         (OldSeed, "reset() must take a seed: def reset(self, *, seed=None, options=None)"),
         (WideReset, "shape (4,), but observation_space has shape (3,): change one of them"),
-        (WideStep, "observation_space"),
+        (WideStep, "failed: step() returned an observation of shape (4,), but observation_space"),
+        (
+            LateColumn,
+            "failed: step() returned an observation of shape (3, 1), but observation_space",
+        ),
+        (ListReward, "failed: step() returned the reward array([0.]), which must be one number"),
         (OwnMistake, "ValueError: not enough values to unpack"),
     ],
 )
@@ -261,6 +276,18 @@ def test_metrics_of_a_callback_reach_every_file(pendulum_config: Any) -> None:
 def test_a_callback_logs_numbers_only() -> None:
     with pytest.raises(TypeError, match="'loss' must be one number"):
         TrainerState(None).log({"loss": "high"})
+    with pytest.raises(TypeError, match="name of a metric must be text, got 1"):
+        TrainerState(None).log({1: 2.0})  # type: ignore[dict-item]
+
+
+class Hoards(Callback):
+    def state_dict(self) -> dict[str, Any]:
+        return {"seen": np.zeros(2)}
+
+
+def test_memory_that_a_checkpoint_cannot_hold_names_its_callback(small_config: Any) -> None:
+    with pytest.raises(RunError, match=r"callback Hoards must give values that JSON can hold"):
+        BC(small_config("bc")).learn(callbacks=[Hoards()])
 
 
 def test_progress_has_one_line_per_step(pendulum_config: Any) -> None:

@@ -329,6 +329,12 @@ def test_a_policy_takes_goal_observations_in_every_form(
         managed.predict({"observation": obs["observation"]})
     with pytest.raises(ValueError, match="achieved_goal is missing"):
         managed.predict({key: obs[key] for key in ("observation", "desired_goal")})
+    tensors = {key: torch.tensor(value, requires_grad=True) for key, value in obs.items()}
+    assert (managed.predict(tensors) == action).all()
+    with pytest.raises(ValueError, match="goals of 2 numbers; desired_goal has 3"):
+        managed.predict({**obs, "observation": obs["observation"][:1], "desired_goal": np.ones(3)})
+    with pytest.raises(ValueError, match=r"must be vectors, .* got shapes \(2,\), \(\), \(2,\)"):
+        managed.predict({**obs, "desired_goal": 0.5})
     assert managed.evaluate(3)["eval/success_rate"] <= 1
     assert (rl_training.HER.load(run_dir).predict(obs) == action).all()
     capsys.readouterr()

@@ -95,6 +95,71 @@ def test_whole_floats_are_choices_where_the_environment_has_choices(
     assert "whole numbers stored as floats, read as choices" in run(capsys, *words)
 
 
+def test_choices_in_one_hot_form(capsys: pytest.CaptureFixture[str]) -> None:
+    fields = choices()
+    np.savez("log.npz", **{**fields, "actions": np.eye(2, dtype=np.float32)[fields["actions"]]})
+    error = run(capsys, *train("log.npz"), code=2)
+    run(capsys, *command(error, "--discrete-actions"))
+    np.testing.assert_array_equal(
+        load_transition_dataset("npz", "OUT.npz").actions.flatten(), fields["actions"]
+    )
+    run(capsys, *train("OUT.npz"))
+    run(capsys, *train("log.npz", "action_low=0", "action_high=1"))  # continuous after all
+
+
+def test_labels_are_refused_before_a_network_has_an_output_for_each(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fields = choices()
+    np.savez("log.npz", **{**fields, "actions": fields["actions"] * 1_000_000})
+    error = run(capsys, *train("log.npz"), code=2)
+    assert "only 2 of these choices are taken" in error
+    assert "np.unique(actions, return_inverse=True)" in error
+
+
+@pytest.mark.parametrize(
+    ("field", "values", "words"),
+    [
+        ("rewards", np.zeros(400), "every reward is 0: log the reward of the task"),
+        (
+            "rewards",
+            np.arange(400) * 1e4,
+            "which makes value errors and gradients huge: set reward_scale: 1e-06",
+        ),
+        ("obs", np.ones((400, 4)), "observation columns 0, 1, 2 and 1 more never change"),
+        ("actions", np.full((400, 1), 0.5), "action column 0 is always 0.5"),
+    ],
+)
+def test_training_warns_of_data_that_nothing_can_be_learned_from(
+    field: str, values: np.ndarray, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.savez("log.npz", **{**make_fields(obs_dim=4), field: values})
+    assert words in run(capsys, *train("log.npz", "reward_scale=1", config="td3_bc/pendulum"))
+    if field == "rewards":  # which cloning does not learn from
+        assert words not in run(capsys, *train("log.npz"))
+        scaled = run(capsys, *train("log.npz", config="td3_bc/pendulum"))  # by 0.1
+        assert ("change reward_scale" in scaled) == ("reward_scale" in words)
+
+
+def test_flags_that_are_wrong_are_warned_of_by_training(capsys: pytest.CaptureFixture[str]) -> None:
+    fields = make_fields(obs_dim=4)
+    late = {name: np.roll(fields[name], 1) for name in ("terminations", "truncations")}
+    np.savez("log.npz", **{**fields, **late})
+    assert "are marked one row too late" in run(capsys, *train("log.npz"))
+    fields["obs"] = np.linspace(0, 1, 401 * 4, dtype=np.float32).reshape(401, 4)[:-1]
+    fields["next_obs"] = np.append(fields["obs"][1:], fields["obs"][-1:] + 1, axis=0)
+    fields["terminations"], fields["truncations"] = np.ones(400, bool), np.zeros(400, bool)
+    np.savez("log.npz", **fields)
+    assert "after 399 rows that terminate" in run(capsys, *train("log.npz"))
+
+
+def test_bounds_of_a_narrow_range_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    fields = make_fields(obs_dim=4)
+    fields["actions"] = np.linspace(999.95, 1000.05, 400, dtype=np.float32)[:, None]
+    np.savez("log.npz", **fields)
+    assert "low [999.95], high [1000.05]" in run(capsys, *train("log.npz")[:-1])
+
+
 def test_a_shifted_log_is_warned_of_and_repaired(capsys: pytest.CaptureFixture[str]) -> None:
     fields = make_fields()
     fields["next_obs"][:-1] = fields["obs"][1:]

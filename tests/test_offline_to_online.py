@@ -474,15 +474,20 @@ def test_advice_for_a_run_without_an_environment_works(
     assert main(["resume", again, "--total-timesteps", "25", "--quiet"]) == 0
 
 
-def test_options_of_another_environment_are_not_taken_over(
-    pendulum_log: dict[str, str], tmp_path: Path
+@pytest.mark.parametrize("use", [None, "training"])
+def test_of_the_options_of_another_environment_reward_wrappers_alone_are_taken_over(
+    use: str | None, pendulum_log: dict[str, str], tmp_path: Path
 ) -> None:
-    reward = {"reward": {"scale": 0.1}}
+    """The critic has learned their scale, so the log keeps it, too."""
+    shaping = {"wrappers": {"reward": {"scale": 0.1}}}
+    own, shared = ({"g": 9.0, **shaping}, shaping)
+    if use is not None:
+        own, shared = {use: own, "evaluation": {"g": 8.0}}, {use: shared}
     offline = train(
         TrainConfig(
             algo="td3_bc",
             env_id="Pendulum-v1",
-            env_kwargs={"g": 9.0, "wrappers": reward},
+            env_kwargs=own,
             total_timesteps=3,
             eval_episodes=0,
             output_dir=str(tmp_path / "runs"),
@@ -491,10 +496,12 @@ def test_options_of_another_environment_are_not_taken_over(
     )
     run = open_online(offline.run_dir, 9, env_id=f"{__name__}:WidePendulum")
     run.experience.close()
-    assert run.config.env_kwargs == {"wrappers": reward}
+    assert run.config.env_kwargs == shared
     same = open_online(offline.run_dir, 9, env_id="Pendulum-v1")
     same.experience.close()
-    assert same.config.env_kwargs == {"g": 9.0, "wrappers": reward}
+    assert same.config.env_kwargs == own
+    logged: list[Any] = [each.experience for each in (run, same)]
+    assert torch.equal(*(experience.dataset.rewards for experience in logged))
 
 
 class WidePendulum(PendulumEnv):

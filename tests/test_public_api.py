@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium.envs.classic_control import PendulumEnv
 
 import rl_training
 from rl_training import BC, TD3BC, TrainConfig
@@ -83,8 +84,11 @@ def test_type_checkers_see_every_name_that_the_api_has() -> None:
 
 
 TYPED_SCRIPT = """\
+import numpy as np
 import rl_training
+import torch
 from rl_training import TD3BC, TrainConfig
+from rl_training.runtime import TrainerState
 reveal_type(rl_training.IQL.load("x"))
 reveal_type(rl_training.load("x"))
 reveal_type(TD3BC.from_config("td3_bc/pendulum", seed=3).learn().metrics)
@@ -92,6 +96,8 @@ TD3BC(TrainConfig(algo="td3_bc")).evaluate("ten")
 TD3BC(TrainConfig(algo="td3_bc")).learn(total_timestep=3)
 TD3BC(TrainConfig(algo="td3_bc")).learn(3)
 TrainConfig(algo="td3_bc", total_timestep=3)
+def log(state: TrainerState, loss: torch.Tensor) -> None:
+    state.log({"kl": 0.1, "count": np.float32(3), "loss": loss})
 rl_training.Nonsense
 """
 
@@ -258,3 +264,6 @@ def test_wrong_arguments_say_what_is_expected(small_config: Any) -> None:
         algorithm.learn(dataset="log.npz")
     with pytest.raises(ConfigError, match="total_timesteps: must be >= 1"):
         algorithm.learn(total_timesteps=0)
+    for verb in (algorithm.learn, algorithm.evaluate):
+        with pytest.raises(ConfigError, match="env_id names an environment, registered"):
+            verb(env_id=PendulumEnv())

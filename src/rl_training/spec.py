@@ -26,7 +26,14 @@ def flat_goals(obs: Mapping[str, Any], *, achieved: bool = True) -> NDArray[np.f
     missing = [key for key in keys if key not in obs]
     if missing:
         raise ValueError(f"a goal observation has {', '.join(keys)}; {missing[0]} is missing")
-    return np.concatenate([np.asarray(obs[key], np.float32) for key in keys], -1)
+    parts = [np.asarray(obs[key], np.float32) for key in keys]
+    try:
+        return np.concatenate(parts, -1)
+    except ValueError:
+        shapes = ", ".join(str(part.shape) for part in parts)
+        raise ValueError(
+            f"{', '.join(keys)} must be vectors, or batches of as many; got shapes {shapes}"
+        ) from None
 
 
 class UnitScale(NamedTuple):

@@ -8,7 +8,7 @@ from tests.support.findings import check, clean, only, terminate
 from rl_training.config import DatasetError
 from rl_training.data.checks.dataset_checks import check_dataset
 from rl_training.data.offline_dataset import TransitionDataset
-from rl_training.data.rewriting import renumber_actions
+from rl_training.data.rewriting import read_choices, renumber_actions
 
 # --- actions ---
 
@@ -55,6 +55,12 @@ def test_without_bounds_a_little_outside_the_unit_range_asks_for_clipping():
     finding = only(check(fields))
     assert (finding.name, finding.row) == ("action-bounds", 17)
     assert "clip" in finding.fix
+
+
+def test_without_bounds_the_last_digit_may_be_outside_the_unit_range():
+    fields = clean()
+    fields["actions"][5, 0] = np.float32(1.000001)
+    assert check(fields) == []
 
 
 def test_without_bounds_large_actions_are_other_units():
@@ -149,14 +155,53 @@ def test_floats_that_are_no_choices_are_not_read_as_such(value):
         TransitionDataset(**fields).with_discrete_actions()
 
 
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [([0, 1, 2, 5], []), ([0, 3, 7], ["untaken-choices"]), ([0, 1_000_000], ["untaken-choices"])],
+)
+def test_numbers_of_which_few_are_taken_may_be_labels(labels, names):
+    fields = clean()
+    fields["actions"] = np.resize(labels, 100)
+    found = check(fields)
+    assert [finding.name for finding in found] == names
+    if found:
+        numbers = np.unique(fields["actions"], return_inverse=True)[1]
+        assert check({**fields, "actions": numbers}) == []  # as the advice has it
+
+
+def test_one_hot_choices_are_a_warning_and_can_be_read_as_choices():
+    fields = clean()
+    choices = np.arange(100) * 7 % 3
+    fields["actions"] = np.eye(4, dtype=np.float32)[choices]
+    finding = only(check(fields))
+    assert (finding.level, finding.name) == ("warning", "one-hot-actions")
+    assert "--discrete-actions`" in finding.fix
+    for dataset in (TransitionDataset(**fields), TransitionDataset(**fields).with_next_actions()):
+        discrete = read_choices(dataset)
+        assert (discrete.num_actions, discrete.action_width) == (4, 1)
+        batch = discrete.gather(range(100))
+        np.testing.assert_array_equal(batch.actions.flatten(), choices)
+        for name in ("obs", "next_obs", "rewards", "terminations", "truncations"):
+            assert torch.equal(getattr(discrete, name), getattr(dataset, name))
+        if batch.next_actions is not None:
+            valid = batch.next_action_valid.flatten() > 0
+            following = np.roll(choices, -1)[valid.numpy()]
+            np.testing.assert_array_equal(batch.next_actions.flatten()[valid], following)
+
+
 # --- rewards ---
 
 
 @pytest.mark.parametrize(
     ("reward", "terminates", "level"),
-    [(1.0, True, "info"), (-1.0, False, "info"), (0.0, True, "warning"), (0.0, False, "warning")],
+    [
+        (1.0, True, "info"),
+        (-1.0, False, "warning"),
+        (0.0, True, "warning"),
+        (0.0, False, "warning"),
+    ],
 )
-def test_constant_reward_is_a_warning_only_if_it_is_zero(reward, terminates, level):
+def test_constant_reward_is_a_warning_unless_ends_tell_episodes_apart(reward, terminates, level):
     fields = clean()
     fields["rewards"][:] = reward
     if terminates:
@@ -193,3 +238,16 @@ def test_huge_rewards_suggest_a_scale():
     finding = only(check(fields))
     assert finding.name == "reward-magnitude"
     assert finding.fix == "set reward_scale: 1e-05"
+
+
+@pytest.mark.parametrize("terminates", [False, True])
+def test_large_rewards_that_hardly_differ_suggest_a_shift(terminates):
+    fields = clean()
+    fields["rewards"] += 1e6
+    if terminates:
+        terminate(fields, [5, 40, 71])
+    finding = only(check(fields))
+    assert finding.name == "reward-magnitude"
+    assert "set reward_shift: -1e+06" in finding.fix
+    assert "reward_scale" not in finding.fix
+    assert ("worth to terminate" in finding.fix) == terminates

@@ -138,6 +138,99 @@ def test_flags_one_row_off_are_named_as_such(offset, word):
     assert finding.message.endswith(f"ends are marked one row too {word}")
 
 
+@pytest.mark.parametrize("kind", ["terminations", "truncations"])
+def test_one_kind_of_flags_one_row_off_is_named(kind):
+    fields = walks()
+    terminal = np.isin(np.arange(360), ENDS[::2])
+    fields["terminations"], fields["truncations"] = terminal, fields["truncations"] & ~terminal
+    fields[kind] = np.roll(fields[kind], 1)
+    [finding] = [f for f in check_fields(fields) if f.level == "error"]
+    assert finding.name == "broken-sequence"
+    assert finding.message.endswith(f"{kind} are marked one row too late")
+    assert finding.fix == f"move {kind} one row up"
+
+
+# --- order of rows ---
+
+
+def test_rows_out_of_order_are_not_to_be_marked_as_ends():
+    fields, order = walks(), np.random.default_rng(0).permutation(360)
+    shuffled = {name: values[order] for name, values in fields.items()}
+    backwards = {**fields, "next_obs": np.roll(fields["obs"], 1, axis=0)}
+    twice = {name: np.repeat(values, 2, axis=0) for name, values in fields.items()}
+    for log, words in (
+        (shuffled, "sort the rows"),
+        (backwards, "read from the next row"),
+        (twice, "sort the rows"),
+    ):
+        [finding] = [f for f in check_fields(log) if f.level == "error"]
+        assert finding.name == "broken-sequence"
+        assert words in finding.fix
+        assert "mark" not in finding.fix
+
+
+def test_episodes_in_pieces_are_to_be_sorted():
+    fields = walks()
+    del fields["truncations"]
+    fields["episode_ids"] = np.arange(360) // LENGTH
+    actors = np.arange(360).reshape(EPISODES, LENGTH).T.ravel()  # a row of each in turn
+    mixed = {name: values[actors] for name, values in fields.items()}
+    [finding] = [f for f in check_fields(mixed) if f.name != "note"]
+    assert (finding.level, finding.name, finding.row) == ("error", "scattered-episodes", EPISODES)
+    assert "12 episodes are in 360 pieces" in finding.message
+    order = np.argsort(mixed["episode_ids"], kind="stable")  # as the advice has it
+    assert findings({name: values[order] for name, values in mixed.items()}) == []
+    [note] = TransitionDataset.from_dict(mixed).notes
+    assert note == "12 episode ids are in 360 pieces of rows, each read as an episode"
+
+
+def test_joined_logs_may_number_their_episodes_alike():
+    fields = walks()
+    fields["episode_ids"] = np.arange(360) // LENGTH % 6
+    assert findings(fields) == []
+
+
+@pytest.mark.parametrize("every", [True, False])
+def test_terminated_rows_that_go_on_are_a_warning(every):
+    fields = walks(length=60)  # random walks are slow, so that rows that follow are close
+    ends = fields.pop("truncations")
+    fields["terminations"] = np.ones(720, bool) if every else ~ends
+    [finding] = [f for f in check_fields(fields) if f.name != "note"]
+    assert (finding.level, finding.name, finding.row) == ("warning", "continued-terminations", 0)
+    assert "after 708 terminated rows" in finding.message
+    assert "'masks'" in finding.fix
+    fields["masks"] = fields.pop("terminations")
+    if not every:  # as the advice has it
+        np.testing.assert_array_equal(TransitionDataset.from_dict(fields).terminations > 0, ends)
+
+
+def test_decisions_of_one_step_may_all_terminate():
+    rng = np.random.default_rng(0)
+    fields = walks()
+    fields["obs"] = rng.normal(size=(360, 3)).astype(np.float32)
+    fields["next_obs"] = np.roll(fields["obs"], -1, axis=0)
+    fields["terminations"], fields["truncations"] = np.ones(360, bool), np.zeros(360, bool)
+    assert findings(fields) == []
+
+
+def test_units_of_any_size_are_compared_alike():
+    fields = shifted()
+    tiny = {name: fields[name] * np.float32(1e-9) for name in ("obs", "next_obs")}
+    assert findings({**fields, **tiny}) == findings(fields)
+    fields = walks()
+    del fields["truncations"]
+    tiny = {name: fields[name] * np.float32(1e-9) for name in ("obs", "next_obs")}
+    assert "derived 11 truncations" in TransitionDataset.from_dict({**fields, **tiny}).notes[0]
+
+
+def test_a_last_step_that_stands_still_by_chance_is_no_padding():
+    fields = walks()
+    still = [7, 100, LENGTH - 1]  # one of them at the end of an episode
+    fields["next_obs"][still] = fields["obs"][still]
+    fields["obs"][[8, 101]] = fields["obs"][[7, 100]]
+    assert not any(name == "padded-next-obs" for _, name, _ in findings(fields))
+
+
 # --- repair ---
 
 

@@ -177,7 +177,7 @@ def edited(fields, key, row, value):
         (lambda f: edited(f, "truncations", 4, np.nan), "'truncations' must be 0 or 1, got nan at row 4"),
         (lambda f: {**f, "rewards": f["rewards"][:-1]}, "different lengths: obs 20, actions 20, rewards 19"),
         (lambda f: {**f, "obs": np.zeros((20, 8, 8, 3), np.uint8)},
-         r"'obs' has shape \(20, 8, 8, 3\): image observations are not supported"),
+         r"'obs' has shape \(20, 8, 8, 3\): expected .rows, width."),
         (lambda f: {**f, "next_obs": f["next_obs"][:, :2]}, "'next_obs' has width 2, but 'obs' has 3"),
         (lambda f: {**f, "rewards": np.array([None] * 20)}, "'rewards' holds Python objects"),
         (lambda f: {**f, "rewards": ["1"] * 20}, "'rewards' holds type <U1"),
@@ -185,7 +185,7 @@ def edited(fields, key, row, value):
         (lambda f: {**f, "rewards": np.zeros((20, 2))}, "'rewards' must be one number per row"),
         (lambda f: {**f, "rewards": 1}, "'rewards' is a single value"),
         (lambda f: {**f, "actions": np.full(20, -1)}, "'actions' has -1 at row 0: "
-         r"whole numbers are discrete actions and count from 0 \(store continuous actions as floats\)"),
+         r"whole numbers are discrete actions and count from 0\. Subtract the smallest from all of them"),
         (lambda f: {**f, "actions": np.full(20, 1 << 40)}, "too many choices"),
         (lambda f: {**f, "actions": np.zeros((20, 3), int)}, "multi-discrete actions are not supported"),
         (lambda f: {key: value[:0] for key, value in f.items()}, "data has no transitions"),

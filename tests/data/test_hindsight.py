@@ -34,6 +34,20 @@ def hand_made(**options: Any) -> HERReplayBuffer:
     return buffer
 
 
+@pytest.mark.parametrize(("scale", "warned"), [(1.0, False), (10.0, True)])
+def test_rewards_of_another_kind_than_collected_ones_are_warned_of_once(
+    scale: float, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    buffer = HERReplayBuffer(
+        8, 5, 1, goal_dim=2, compute_reward=lambda *goals: scale * reward(*goals)
+    )
+    obs = {"observation": [[0.0]], "achieved_goal": EPISODE[:1], "desired_goal": ASKED}
+    for _ in range(3):
+        buffer.add_batch(obs, [[0.0]], [-1.0], obs, [False], [False])
+    said = ["reward of -1 where compute_reward gives -10" in line for line in caplog.messages]
+    assert said == [True] * warned
+
+
 @pytest.mark.parametrize(
     ("step", "source", "goal", "earned"),
     [

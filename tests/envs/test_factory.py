@@ -29,7 +29,7 @@ def test_uses_override_make_arguments_and_reward_keys():
 
 
 def test_raw_env_has_no_reward_wrappers():
-    kwargs = {"wrappers": {"reward": {"scale": 0.0, "shift": 5.0}}}
+    kwargs = {"wrappers": {"reward": {"clip_min": 5.0}}}
     raw, shaped = make_raw_env("Pendulum-v1", kwargs), make_env("Pendulum-v1", kwargs)
     for env in (raw, shaped):
         env.reset(seed=0)
@@ -81,7 +81,7 @@ def test_all_problems_come_in_one_message():
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_vector_env_shapes_rewards_inside_and_seeds_apart(asynchronous):
-    kwargs = {"wrappers": {"reward": {"scale": 0.0, "shift": 5.0}}}
+    kwargs = {"wrappers": {"reward": {"clip_min": 5.0}}}
     envs = make_vector_env("Pendulum-v1", 2, kwargs, asynchronous=asynchronous)
     try:
         obs, _ = envs.reset(seed=0)

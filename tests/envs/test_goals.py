@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from rl_training.config import EnvError, RunError
+from rl_training.config import EnvError
 from rl_training.envs import (
     FlatGoals,
     GoalReward,
@@ -248,6 +248,14 @@ class FailingEnds(Episodic):
         return info["fallen"]
 
 
+class NoEnds(Episodic):
+    compute_terminated = None  # type: ignore[assignment]
+
+
+def test_compute_terminated_that_is_switched_off_is_none() -> None:
+    assert not GoalReward("tests.envs.test_goals:NoEnds", {}, 2).knows_terminations
+
+
 class Failing(Goals):
     def compute_reward(self, achieved: Any, desired: Any, info: Any) -> float:
         return float(info["energy"])
@@ -258,9 +266,13 @@ class Failing(Goals):
     [
         ("Goals", EnvError, "her: true needs rewards for other goals, but .* has no method"),
         ("OneByOne", EnvError, r"gives shape \(\) for 3 goals; it must be vectorised"),
-        ("Failing", RunError, "Failing failed: KeyError: 'energy'"),
+        (
+            "Failing",
+            EnvError,
+            "compute_reward with .* an empty info; .* failed: KeyError: 'energy'",
+        ),
         ("OddEnds", EnvError, r"compute_terminated of .*OddEnds to give .* gives shape \(2,\)"),
-        ("FailingEnds", RunError, "FailingEnds failed: KeyError: 'fallen'"),
+        ("FailingEnds", EnvError, "compute_terminated with .* failed: KeyError: 'fallen'"),
     ],
 )
 def test_rewards_that_cannot_be_had_in_hindsight(name: str, error: Any, message: str) -> None:

@@ -11,6 +11,8 @@ from rl_training.envs import (
     apply_reward_wrappers,
     make_env,
 )
+from rl_training.envs.errors import InterfaceError
+from rl_training.envs.rollout import roll_out
 
 ALL = {"scale": 2.0, "shift": 3.0, "clip_min": -1.0, "clip_max": 1.5}
 
@@ -95,3 +97,24 @@ def test_bad_reward_options_name_their_key(values, path, words):
 def test_clip_wrapper_refuses_swapped_limits():
     with pytest.raises(ConfigError, match="clip_max"):
         RewardClipWrapper(gym.make("Pendulum-v1"), 1.0, -1.0)
+
+
+class Rewarding(gym.Env):
+    observation_space = action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, reward):
+        self.earned = reward
+
+    def reset(self, *, seed=None, options=None):
+        return 0, {}
+
+    def step(self, action):
+        return 0, self.earned, False, False, {}
+
+
+@pytest.mark.parametrize("reward", [np.zeros(1), None, "high"])
+@pytest.mark.parametrize("shaping", [{}, {"scale": 2.0}])
+def test_a_reward_that_is_no_number_is_named(reward, shaping):
+    env = apply_reward_wrappers(Rewarding(reward), shaping)
+    with pytest.raises(InterfaceError, match=r"the reward .* must be one number"):
+        next(roll_out(env, lambda obs: 0, seed=0, steps=1))

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from rl_training.envs import roll_out
+from rl_training.envs.errors import InterfaceError
 
 
 class Counting(gym.Env):
@@ -69,3 +70,35 @@ def test_a_seed_repeats_the_rewards_and_the_draws_from_the_action_space():
         return [(step.reward, step.info["drawn"]) for step in steps]
 
     assert play(1) == play(1) != play(2)
+
+
+class Overwriting(Counting):
+    """Writes every observation into the same array."""
+
+    shared = np.zeros(1, np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        self.shared[:] = super().reset(seed=seed)[0]
+        return self.shared, {}
+
+    def step(self, action):
+        obs, *others = super().step(action)
+        self.shared[:] = obs
+        return self.shared, *others
+
+
+def test_observations_stay_what_they_were_when_the_environment_overwrites_them():
+    played = list(roll_out(Overwriting(), always(1), seed=0, episodes=2))
+    assert [float(step.obs[0]) for step in played] == [0, 1, 2] * 2
+    assert [float(step.next_obs[0]) for step in played] == [1, 2, 3] * 2
+
+
+def test_an_observation_of_another_shape_is_refused_where_it_appears():
+    class Growing(Counting):
+        def step(self, action):
+            return np.zeros(self.time + 1), *super().step(action)[1:]
+
+    played = roll_out(Growing(), always(1), seed=0, episodes=1)
+    next(played)
+    with pytest.raises(InterfaceError, match=r"step\(\) returned an observation of shape \(2,\)"):
+        next(played)

@@ -39,6 +39,17 @@ class ScriptedEnv(gym.Env[Any, Any]):
         return np.array([self.identity, self.time], np.float64)
 
 
+class OverwritingEnv(ScriptedEnv):
+    """Returns one and the same array as every observation."""
+
+    def __init__(self) -> None:
+        self.shared = np.zeros(2)
+
+    def _obs(self) -> Any:
+        self.shared[:] = self.identity, self.time
+        return self.shared
+
+
 def length_of(identity: int) -> int:
     return 3 + identity % 4
 

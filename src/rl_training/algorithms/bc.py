@@ -61,6 +61,7 @@ def actor_loss(nets: BCAlgorithm, batch: Batch, noise: Noise, config: BCConfig) 
 class BCAlgorithm(Algorithm[BCConfig]):
     losses = {"actor": actor_loss}
     normalizes_observations = True
+    remedies = {"policy": "clone the best episodes only (top_fraction: 0.1)"}
     continuous_options = frozenset({"policy_type"})
 
     def build(self, spec: ProblemSpec, config: BCConfig) -> None:

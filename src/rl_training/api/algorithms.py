@@ -92,6 +92,7 @@ class ManagedAlgorithm:
             )
         if dataset is not None and not isinstance(dataset, TransitionDataset):
             raise ConfigError(f"dataset must be a TransitionDataset, got {dataset!r}")
+        _check_env_id(env_id)
         total = self.config.total_timesteps if total_timesteps is None else total_timesteps
         if online:
             self._trained("learn(online=True)")
@@ -133,6 +134,7 @@ class ManagedAlgorithm:
         deterministic: bool = True,
     ) -> dict[str, float]:
         """Score the policy on the unshaped reward, over initial states that training never saw."""
+        _check_env_id(env_id)
         return evaluate_policy(
             self._trained("evaluate"),
             self.config,
@@ -190,6 +192,14 @@ class ManagedAlgorithm:
     def __repr__(self) -> str:
         trained = "untrained" if self._policy is None else f"{self._checkpoint}"
         return f"{type(self).__name__}({self.config.env_id or 'logs'}, {trained})"
+
+
+def _check_env_id(env_id: Any) -> None:
+    """Refuse an environment in the place of its id, as Stable-Baselines3 would take it."""
+    if env_id is not None and not isinstance(env_id, str):
+        raise ConfigError(
+            f"env_id names an environment, registered or module:Class; got {env_id!r}"
+        )
 
 
 _MANAGED: dict[str, type[ManagedAlgorithm]] = {}

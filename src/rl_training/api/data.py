@@ -20,7 +20,7 @@ from rl_training.data.locations import (
     read_observations,
 )
 from rl_training.data.offline_dataset import TransitionDataset
-from rl_training.data.rewriting import renumber_actions, repair_dataset
+from rl_training.data.rewriting import read_choices, renumber_actions, repair_dataset
 from rl_training.envs.spaces import infer_env_spaces
 from rl_training.files import parse_json, refuse_irregular, written_aside
 from rl_training.runs.layout import check_output_dir
@@ -70,7 +70,7 @@ def convert_dataset(
         source: A location.
         target: A new file; its suffix names the format.
         repair: Drop last rows of episodes that have lost their next observation.
-        discrete_actions: Read whole numbers that are stored as floats as discrete actions.
+        discrete_actions: Read floats as discrete actions: whole numbers, or one-hot rows.
         first_action: Number of the first choice in the source; actions then count from 0.
         with_next_actions: Store the action of the next row.
         scale_actions: Multiply actions by this.
@@ -85,7 +85,7 @@ def convert_dataset(
         raise ConfigError("--reward-scale must not be 0: every reward would be lost")
     dataset = load_location(source)
     if discrete_actions:
-        dataset = dataset.with_discrete_actions()
+        dataset = read_choices(dataset)
     if first_action is not None:
         dataset = renumber_actions(dataset, first_action)
     if with_next_actions:

@@ -70,7 +70,9 @@ def convert(
     ] = False,
     discrete_actions: Annotated[
         bool,
-        typer.Option("--discrete-actions", help="Read whole numbers stored as floats as choices."),
+        typer.Option(
+            "--discrete-actions", help="Read floats as choices: whole numbers or one-hot."
+        ),
     ] = False,
     first_action: Annotated[
         int | None, typer.Option(min=0, help="Number of the first choice; the target has 0.")

@@ -1,8 +1,9 @@
-"""Changes of logs that need new rows: dropping rows without a next observation, renumbering actions."""
+"""Changes of logs that need new rows: dropped rows without a next observation, other numbers of actions."""
 
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from rl_training.config import DatasetError
+from rl_training.data.checks.action_checks import one_hot
 from rl_training.data.checks.column_checks import list_rows
 from rl_training.data.checks.episode_ends import judge_ends_of
 from rl_training.data.offline_dataset import TransitionDataset
@@ -51,6 +53,27 @@ def repair_dataset(dataset: TransitionDataset) -> TransitionDataset:
     )  # fmt: skip
     flags = (rows[:, layout.termination].numpy() > 0, rows[:, layout.truncation].numpy() > 0)
     return _with_rows(dataset, rows, ends=episode_ends(*flags))
+
+
+def read_choices(dataset: TransitionDataset) -> TransitionDataset:
+    """Read floats as discrete actions: whole numbers, or one-hot rows."""
+    actions = dataset.actions
+    if dataset.discrete or not one_hot(actions.numpy()):
+        return dataset.with_discrete_actions()
+    rows, before = _all_rows(dataset), dataset.layout
+    layout = replace(before, action_width=1, discrete=True)
+    narrow = torch.empty(len(rows), layout.width)
+    narrow[:, layout.obs], narrow[:, layout.next_obs] = (
+        rows[:, before.obs],
+        rows[:, before.next_obs],
+    )
+    narrow[:, layout.reward : layout.reward + 3] = rows[:, before.reward : before.reward + 3]
+    narrow[:, layout.actions] = actions.argmax(1, keepdim=True).float()
+    if layout.has_next_actions:
+        following = rows[:, before.next_actions].argmax(1, keepdim=True)
+        narrow[:, layout.next_actions] = following.float()
+        narrow[:, layout.next_action_valid] = rows[:, before.next_action_valid]
+    return _with_rows(dataset, narrow, layout=layout, num_actions=before.action_width)
 
 
 def renumber_actions(dataset: TransitionDataset, first: int) -> TransitionDataset:

@@ -11,6 +11,7 @@
 - `goal_rewards`     rewards for other goals, for hindsight experience replay
 - `goal_envs`        two small environments with goals
 - `plain_warnings`   no colour codes in warnings outside of terminals
+- `step_checks`      what `reset` and `step` may return
 - `errors`           errors of an environment's own code in one line
 """
 

@@ -67,6 +67,16 @@ def parse_env_kwargs(env_kwargs: EnvKwargs) -> EnvConfig:
     return EnvConfig(uses["training"], uses["evaluation"])
 
 
+def reward_wrappers_of(env_kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Select the reward wrappers, also those of one use, without options of one environment."""
+    selected = {key: value for key, value in env_kwargs.items() if key == "wrappers"}
+    for use in get_args(Use):
+        override = env_kwargs.get(use) or {}
+        if "wrappers" in override:
+            selected[use] = {"wrappers": override["wrappers"]}
+    return selected
+
+
 class _Parser:
     """Collects problems, so that one message names them all."""
 

@@ -19,13 +19,15 @@ _INTERFACE = {
     r"values to unpack \(expected 2": "reset() must return obs and info, as a tuple: return obs, {}",
     r"reset\(\) got an unexpected keyword argument": "reset() must take a seed: "
     "def reset(self, *, seed=None, options=None)",
-    r"Output array is the wrong shape": "an observation has another shape than observation_space: "
-    "change one of them",
 }
 
 
 class WorkerError(Exception):
     """Error of an environment in another process, as text: it may not survive pickling."""
+
+
+class InterfaceError(Exception):
+    """Return value that the interface of environments does not allow; says what to change."""
 
 
 class StepAbandoned(BaseException):
@@ -71,7 +73,7 @@ def reason_of(error: BaseException) -> str:
         first_line = str(error).strip().split("\n")[0]
     except Exception:  # whatever the error's own text does
         first_line = "an error without a text"
-    if isinstance(error, WorkerError):
+    if isinstance(error, WorkerError | InterfaceError):
         return first_line
     if _raised_by_the_caller(error):
         for pattern, advice in _INTERFACE.items():

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import weakref
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_training.config import EnvError
+from rl_training.config import EnvError, RunError
 from rl_training.envs.env_config import EnvKwargs, parse_env_kwargs
 from rl_training.envs.errors import naming_the_env
 from rl_training.envs.factory import make_raw_env
@@ -38,15 +39,19 @@ class GoalReward:
             )
         self._compute = env.get_wrapper_attr("compute_reward")
         goals = np.zeros((goal_dim + 1, goal_dim), np.float32)
-        shape = self(goals, goals).shape
+        with _saying_what_it_gets("compute_reward"):
+            shape = self(goals, goals).shape
         if shape != (len(goals),):
             raise EnvError(
                 f"her: true computes many rewards at once, but compute_reward of {env_id} gives "
                 f"shape {shape} for {len(goals)} goals; it must be vectorised over the first axis"
             )
-        self.knows_terminations = env.has_wrapper_attr("compute_terminated")
+        ends: Any = None
+        if env.has_wrapper_attr("compute_terminated"):
+            ends = env.get_wrapper_attr("compute_terminated")
+        self.knows_terminations = callable(ends)
         if self.knows_terminations:
-            self._ends = env.get_wrapper_attr("compute_terminated")
+            self._ends = ends
             self._ends_at_once = self._is_vectorised(goals)
 
     def __call__(
@@ -72,7 +77,7 @@ class GoalReward:
         with suppress(Exception):  # a method for a pair of goals may do anything with more
             if np.shape(self._ends(goals, goals, {})) == (len(goals),):
                 return True
-        with naming_the_env(self.env_id):
+        with _saying_what_it_gets("compute_terminated"), naming_the_env(self.env_id):
             shape = np.shape(self._ends(goals[0], goals[0], {}))
         if shape != ():
             raise EnvError(
@@ -80,6 +85,16 @@ class GoalReward:
                 f"pair of goals, but it gives shape {shape}"
             )
         return False
+
+
+@contextmanager
+def _saying_what_it_gets(method: str) -> Iterator[None]:
+    try:
+        yield
+    except RunError as error:
+        raise EnvError(
+            f"her: true calls {method} with two goals and an empty info; with these {error}"
+        ) from error.__cause__
 
 
 def _close(env: Any) -> None:

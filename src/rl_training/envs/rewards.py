@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pydantic import model_validator
 
 from rl_training.config import ConfigError, Options, Problem, option
+from rl_training.envs.step_checks import reward_number
 
 
 class RewardTransformConfig(Options):
@@ -69,7 +70,7 @@ class _ShapedReward(gym.RewardWrapper[Any, Any], gym.utils.RecordConstructorArgs
         self._transform = RewardTransformConfig(**arguments)
 
     def reward(self, reward: SupportsFloat) -> float:
-        return self._transform.apply(float(reward))
+        return self._transform.apply(reward_number(reward))
 
 
 class RewardScaleWrapper(_ShapedReward):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 import gymnasium as gym
+
+from rl_training.envs.step_checks import check_shape, reward_number
 
 Act = Callable[[Any], Any]  # observation in, action in the environment's units out
 
@@ -40,15 +43,25 @@ def roll_out(
     policies may draw; later episodes go on with the environment's own generator.
     """
     env.action_space.seed(seed)
-    obs, _ = env.reset(seed=seed)
+    shape = env.observation_space.shape
+    first, _ = env.reset(seed=seed)
+    obs = _checked(first, shape, "reset")
     ended = made = 0
     while ended != episodes and made != steps:
         action = act(obs)
-        next_obs, reward, terminated, truncated, info = env.step(action)
+        after, reward, terminated, truncated, info = env.step(action)
+        next_obs = _checked(after, shape, "step")
         made += 1
-        yield Transition(obs, action, float(reward), next_obs, terminated, truncated, info)
+        yield Transition(obs, action, reward_number(reward), next_obs, terminated, truncated, info)
         obs = next_obs
         if terminated or truncated:
             ended += 1
             if ended != episodes and made != steps:
-                obs, _ = env.reset()
+                first, _ = env.reset()
+                obs = _checked(first, shape, "reset")
+
+
+def _checked(obs: Any, shape: tuple[int, ...] | None, method: str) -> Any:
+    """Copy an observation, because the environment may write the next one into the same array."""
+    check_shape(obs, shape, method)
+    return deepcopy(obs)

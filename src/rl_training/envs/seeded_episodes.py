@@ -8,6 +8,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from rl_training.envs.step_checks import check_shape, reward_number
+
 Snapshot = Mapping[str, Any]  # episode: int; actions: the ones since its reset
 
 
@@ -22,6 +24,7 @@ class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self.seed, self.index = seed, index
         self.episode = -1
+        self._shape = self.observation_space.shape
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -37,13 +40,17 @@ class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
         # an environment may draw from its action space, which has a generator of its own
         self.env.action_space.seed(seed)
         obs, info = self.env.reset(seed=seed, options=options)
-        expected = self.observation_space.shape
-        if expected is not None and np.shape(obs) != expected:
-            raise ValueError(
-                f"reset() returned an observation of shape {np.shape(obs)}, but observation_space has "
-                f"shape {expected}: change one of them"
-            )
+        check_shape(obs, self._shape, "reset")
         return obs, info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Step, and check what vector environments would store unseen or refuse in numpy's words."""
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        if type(obs) is not np.ndarray or obs.shape != self._shape:  # half the cost of the call
+            check_shape(obs, self._shape, "step")
+        if terminated or truncated:
+            obs = np.array(obs)  # the reset that follows may write into the same array
+        return obs, reward_number(reward), terminated, truncated, info
 
     def restore(self, snapshots: Sequence[Snapshot]) -> Any:
         """Play this environment's snapshot again; return the observation it leads to."""

@@ -11,10 +11,13 @@ import numpy as np
 from rl_training.algorithms.registry import list_algorithm_specs
 from rl_training.config import ConfigError, DatasetError, EnvError, Problem
 from rl_training.data.checks.action_checks import (
+    RENUMBER,
+    are_labels,
     are_whole_numbers,
     look_discrete,
     looks_normalised,
     numbering_command,
+    one_hot,
     unclear_numbering,
 )
 from rl_training.data.checks.episode_ends import judge_ends_of
@@ -70,7 +73,18 @@ def point_to_check(dataset: TransitionDataset, location: str | None) -> None:
             "%s: %d episodes terminate after exactly %d steps, which looks like a time limit; see %s",
             dataset.source, len(judged.time_limit.rows), judged.time_limit.length, check,
         )  # fmt: skip
-    elif dataset.boundaries != "given" or (judged is not None and judged.offset):
+    elif judged is not None and len(judged.going_on):
+        log.warning(
+            "%s: after %d rows that terminate, the next row goes on where they ended; nothing after "
+            "them is learned from. See %s",
+            dataset.source, len(judged.going_on), check,
+        )  # fmt: skip
+    elif judged is not None and judged.offset:
+        log.warning(
+            "%s: %s are marked one row too %s, so that values are wrong there; see %s",
+            dataset.source, judged.misplaced, "late" if judged.offset > 0 else "early", check,
+        )  # fmt: skip
+    elif dataset.boundaries != "given":
         log.info("%s: episode ends are doubtful; see %s", dataset.source, check)
 
 
@@ -100,6 +114,18 @@ def _refuse_unclear_actions(dataset: TransitionDataset, options: DatasetConfig) 
                 f"`{numbering_command(name, smallest)}` renumbers them from 0; "
                 "--first-action 0 instead says that the lower ones are choices that no row takes"
             )
+        taken = len(np.unique(dataset.actions.numpy()))
+        if are_labels(int(dataset.num_actions or 0), taken):
+            raise DatasetError(
+                f"{span}, but only {taken} of these choices are taken: they look like labels, and a "
+                f"network would have an output for each number between. If they are, {RENUMBER}"
+            )
+    elif options.action_low is None and one_hot(dataset.actions.numpy()):
+        raise DatasetError(
+            f"{dataset.source}: every action is a 1 among {dataset.action_width} columns of 0. If "
+            f"they are choices, declare them with `{numbering_command(name, 0, floats=True)}`; "
+            "if they are continuous, set action_low and action_high"
+        )
     elif options.action_low is None and look_discrete(dataset.actions.numpy()):
         raise DatasetError(
             f"{span}, all whole numbers stored as floats. If they are choices, declare them with "
@@ -240,5 +266,5 @@ def _bound(option: Any, measured: Any, key: str, width: int) -> Any:
 
 
 def _short(values: Any) -> str:
-    shown = ", ".join(f"{value:.4g}" for value in values[:4])
+    shown = ", ".join(f"{value:.7g}" for value in values[:4])  # all that float32 holds
     return f"[{shown}, ...]" if len(values) > 4 else f"[{shown}]"

@@ -10,6 +10,7 @@ from typing import Any
 from rl_training.algorithms.registry import list_algorithm_specs
 from rl_training.config import ConfigError
 from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.envs.env_config import reward_wrappers_of
 from rl_training.runs.layout import METRICS, finished_step
 from rl_training.runs.matching import newest_run_of
 from rl_training.runs.reading import latest_metrics, read_rows
@@ -229,7 +230,7 @@ def open_online(
         raise ConfigError(f"{path} was trained without an environment; name one: --env ID")
     env_kwargs = config.env_kwargs
     if env_id not in (None, config.env_id):  # options of one environment mean nothing to another
-        env_kwargs = {key: value for key, value in env_kwargs.items() if key == "wrappers"}
+        env_kwargs = reward_wrappers_of(env_kwargs)
     config = config.replace(
         env_id=env_id or config.env_id,
         env_kwargs=env_kwargs,

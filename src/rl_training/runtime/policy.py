@@ -79,10 +79,9 @@ class Policy(nn.Module):
         """
         try:
             if isinstance(obs, Mapping):
-                obs = flat_goals(obs, achieved=self.spec.sees_achieved_goal)
-            if isinstance(obs, Tensor):
-                obs = obs.detach().cpu()
-            array = np.asarray(obs, dtype=np.float32)
+                array = self._flat(obs)
+            else:
+                array = np.asarray(_off_graph(obs), dtype=np.float32)
         except OverflowError:
             raise ValueError("the observation has a number that is too large") from None
         self._check(array)
@@ -111,6 +110,17 @@ class Policy(nn.Module):
         result: NDArray[Any] = action.cpu().numpy()
         return result if array.ndim == 2 else result[0]
 
+    def _flat(self, obs: Mapping[str, Any]) -> NDArray[np.float32]:
+        """Lay the parts of a goal observation side by side, if each is as wide as in training."""
+        parts = {key: _off_graph(value) for key, value in obs.items()}
+        flat = flat_goals(parts, achieved=self.spec.sees_achieved_goal)
+        width = np.shape(parts["desired_goal"])[-1]
+        if self.spec.goal_dim not in (0, width):  # 0 if the problem came from a log
+            raise ValueError(
+                f"the policy takes goals of {self.spec.goal_dim} numbers; desired_goal has {width}"
+            )
+        return flat
+
     def _check(self, array: NDArray[np.float32]) -> None:
         if array.ndim not in (1, 2) or array.shape[-1] != self._obs_dim:
             raise ValueError(
@@ -122,3 +132,7 @@ class Policy(nn.Module):
             return
         if not np.isfinite(array).all():
             raise ValueError("the observation has NaN or infinite entries")
+
+
+def _off_graph(value: Any) -> Any:
+    return value.detach().cpu() if isinstance(value, Tensor) else value

@@ -11,6 +11,8 @@ from typing import Any
 import gymnasium as gym
 
 from rl_training.config import ConfigError, Problem
+from rl_training.data.checks.action_checks import as_bounds, check_constant_actions
+from rl_training.data.checks.column_checks import Finding, check_observations, check_rewards
 from rl_training.data.checks.scale_checks import uneven_columns
 from rl_training.data.data_facts import DataFacts, measure_behaviour, measure_facts
 from rl_training.data.dataset_config import PLACEHOLDER, DatasetChoice
@@ -40,6 +42,8 @@ from rl_training.runtime.config.train_config import TrainConfig
 from rl_training.spec import ProblemSpec
 
 log = logging.getLogger("rl_training")
+
+_SAMPLE = 20_000  # rows of observations that are looked at
 
 
 @dataclass(frozen=True)
@@ -187,18 +191,59 @@ def prepare(
         reward_scale,
         shaped_log=saved is None or saved.shaped_log,
         facts=measure_facts(learning, spec, behaviour),
-        warnings=() if normalizer is not None else tuple(_scale_warnings(dataset)),
+        warnings=tuple(
+            _data_warnings(config, dataset, raw, spec, normalized=normalizer is not None)
+        ),
     )
 
 
-def _scale_warnings(dataset: TransitionDataset) -> Iterator[str]:
-    """Warn of columns of very different scale, which are not normalised."""
-    uneven = uneven_columns(dataset.obs.numpy())
+def _data_warnings(
+    config: TrainConfig,
+    dataset: TransitionDataset,
+    raw: TransitionDataset,
+    spec: ProblemSpec,
+    *,
+    normalized: bool,
+) -> Iterator[str]:
+    """Warn of data that nothing, or the wrong thing, can be learned from."""
+    texts = [f"{entry.message}: {entry.fix}" for entry in _never_varying(config, dataset, spec)]
+    texts += _reward_warnings(config, dataset, raw)
+    uneven = None if normalized else uneven_columns(dataset.obs.numpy())
     if uneven is not None:
-        text = f"{dataset.source}: {uneven}; networks see little but the large one: set "
-        text += "normalize_observations: true"
-        log.warning("%s", text)
-        yield text
+        advice = "networks see little but the large one: set normalize_observations: true"
+        texts.append(f"{uneven}; {advice}")
+    for text in texts:
+        log.warning("%s: %s", dataset.source, text)
+        yield f"{dataset.source}: {text}"
+
+
+def _never_varying(
+    config: TrainConfig, dataset: TransitionDataset, spec: ProblemSpec
+) -> Iterator[Finding]:
+    bounds = None
+    if config.env_id is not None and spec.action_kind == "continuous":
+        bounds = as_bounds(spec.action_low, spec.action_high, spec.action_width)
+    step = max(1, len(dataset) // _SAMPLE)
+    actions = dataset.actions.float().reshape(len(dataset), -1).numpy()
+    findings = (
+        *check_observations(dataset.obs[::step].numpy()),
+        *check_constant_actions(actions, bounds),
+    )
+    yield from (entry for entry in findings if entry.level == "warning")
+
+
+def _reward_warnings(
+    config: TrainConfig, dataset: TransitionDataset, raw: TransitionDataset
+) -> Iterator[str]:
+    """Warn of rewards, as they are learned from, that are all the same or too large."""
+    if not hasattr(config.groups.algorithm, "gamma"):  # rewards are not learned from
+        return
+    for entry in check_rewards(raw.rewards.numpy(), raw.terminations.numpy() > 0):
+        if entry.level != "warning" or entry.name not in ("constant-reward", "reward-magnitude"):
+            continue
+        # numbers that the check advises are for rewards that no option changes yet
+        changed = raw is not dataset and entry.name == "reward-magnitude"
+        yield f"{entry.message}: {'change reward_scale' if changed else entry.fix}"
 
 
 def _with_rewards(

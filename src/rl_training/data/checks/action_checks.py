@@ -15,6 +15,8 @@ Bounds = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]
 
 _SATURATED_SHARE = 0.05
 _CHOICES = 256  # whole numbers below this may be choices; larger ones are quantities
+_ROUNDING = 1e-5  # beyond [-1, 1] by less is the last digit of another precision
+_MANY_CHOICES = 1024  # above this, numbers of which few are taken are no choices, but labels
 
 
 def as_bounds(low: Bound | None, high: Bound | None, width: int) -> Bounds | None:
@@ -34,15 +36,9 @@ def as_bounds(low: Bound | None, high: Bound | None, width: int) -> Bounds | Non
 
 def check_actions(data: Columns, bounds: Bounds | None) -> Iterator[Finding]:
     smallest, largest = data.actions.min(axis=0), data.actions.max(axis=0)
-    constant = smallest == largest
-    if constant.any() and len(data.actions) > 1:
-        column = int(constant.argmax())
-        fixed = bounds is not None and bounds[0][column] == bounds[1][column]
-        yield Finding(
-            "info" if fixed else "warning", "constant-action",
-            f"action column {column} is always {smallest[column]:g}", 0,
-            "nothing can be learned about it: record a policy that varies it, or leave it out",
-        )  # fmt: skip
+    if bounds is None and one_hot(data.actions):
+        return
+    yield from check_constant_actions(data.actions, bounds)
     if data.discrete or (bounds is None and look_discrete(data.actions)):
         return
     if bounds is None:
@@ -50,6 +46,21 @@ def check_actions(data: Columns, bounds: Bounds | None) -> Iterator[Finding]:
     else:
         yield from _against_bounds(data, *bounds)
     yield from _saturation(data, bounds or (smallest, largest), bounds_are_known=bounds is not None)
+
+
+def check_constant_actions(
+    actions: npt.NDArray[np.floating], bounds: Bounds | None = None
+) -> Iterator[Finding]:
+    smallest, largest = actions.min(axis=0), actions.max(axis=0)
+    constant = smallest == largest
+    if constant.any() and len(actions) > 1:
+        column = int(constant.argmax())
+        fixed = bounds is not None and bounds[0][column] == bounds[1][column]
+        yield Finding(
+            "info" if fixed else "warning", "constant-action",
+            f"action column {column} is always {smallest[column]:g}", 0,
+            "nothing can be learned about it: record a policy that varies it, or leave it out",
+        )  # fmt: skip
 
 
 def check_numbering(data: Columns) -> Iterator[Finding]:
@@ -63,6 +74,8 @@ def check_numbering(data: Columns) -> Iterator[Finding]:
             f"`{numbering_command('IN', smallest)}` renumbers them from 0; "
             "--first-action 0 says that the numbers are right",
         )  # fmt: skip
+    elif data.discrete:
+        yield from _untaken_choices(data)
     if not data.discrete and look_discrete(data.actions):
         yield Finding(
             "warning", "whole-number-actions",
@@ -71,6 +84,36 @@ def check_numbering(data: Columns) -> Iterator[Finding]:
             f"if they are choices: `{numbering_command('IN', smallest, floats=True)}`; "
             "if not, set action_low and action_high for training",
         )  # fmt: skip
+    if not data.discrete and one_hot(data.actions):
+        yield Finding(
+            "warning", "one-hot-actions",
+            f"every action is a 1 among {data.actions.shape[1]} columns of 0, as choices are in "
+            "one-hot form: they are read as continuous", None,
+            f"if they are choices: `{numbering_command('IN', 0, floats=True)}`; "
+            "if not, set action_low and action_high for training",
+        )  # fmt: skip
+
+
+def _untaken_choices(data: Columns) -> Iterator[Finding]:
+    choices = int(data.actions.max()) + 1
+    untaken = choices - len(np.unique(data.actions))
+    if 2 * untaken > choices:
+        yield Finding(
+            "warning", "untaken-choices",
+            f"actions go up to {choices - 1}, but {untaken:,} of these {choices:,} choices are never "
+            "taken: are the numbers labels?", None, f"if they are: {RENUMBER}",
+        )  # fmt: skip
+
+
+RENUMBER = (
+    "number the choices that occur from 0, "
+    "`labels, actions = np.unique(actions, return_inverse=True)`, and save the log again"
+)
+
+
+def are_labels(choices: int, taken: int) -> bool:
+    """True for numbers that no network should have an output each for."""
+    return choices > _MANY_CHOICES and choices > 10 * taken
 
 
 def unclear_numbering(smallest: int, first_action: int | None) -> bool:
@@ -99,10 +142,17 @@ def are_whole_numbers(actions: npt.NDArray[np.floating]) -> bool:
     return bool(actions.shape[1] == 1 and actions.min() >= 0 and (actions % 1 == 0).all())
 
 
+def one_hot(actions: npt.NDArray[np.floating]) -> bool:
+    """True if every row has one 1 and is 0 elsewhere, and not all have it in the same column."""
+    if actions.shape[1] < 2 or not ((actions == 0) | (actions == 1)).all():
+        return False
+    return bool((actions.sum(axis=1) == 1).all() and len(np.unique(actions.argmax(axis=1))) > 1)
+
+
 def _without_bounds(data: Columns) -> Iterator[Finding]:
     size = np.abs(data.actions).max(axis=1)
-    if 1 < size.max() <= 1.5:
-        rows = np.flatnonzero(size > 1)
+    if 1 + _ROUNDING < size.max() <= 1.5:
+        rows = np.flatnonzero(size > 1 + _ROUNDING)
         yield Finding(
             "warning", "action-bounds",
             f"actions reach {size.max():g}, a little outside [-1, 1], at {data.at(rows)}",

@@ -16,6 +16,8 @@ Flags = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
 Level = Literal["error", "warning", "info"]
 
+_SHARED = 0.01  # rewards that differ by less than this share of their size have a constant part
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -58,53 +60,64 @@ def list_rows(rows: Rows, shown: int) -> str:
     return text + (f" and {len(rows) - shown:,} more" if len(rows) > shown else "")
 
 
-def check_observations(data: Columns) -> Iterator[Finding]:
-    constant = np.flatnonzero(data.obs.min(axis=0) == data.obs.max(axis=0))
-    if len(constant) and len(data.obs) > 1:
-        columns = list_rows(constant, data.shown_rows).replace("row", "column")
-        value = f"is always {data.obs[0, constant[0]]:g}" if len(constant) == 1 else "never change"
+def check_observations(obs: Column, shown_rows: int = 3) -> Iterator[Finding]:
+    constant = np.flatnonzero(obs.min(axis=0) == obs.max(axis=0))
+    if len(constant) and len(obs) > 1:
+        columns = list_rows(constant, shown_rows).replace("row", "column")
+        value = f"is always {obs[0, constant[0]]:g}" if len(constant) == 1 else "never change"
         # Many simulators have columns that are always 0; only all of them is surely a fault.
-        level: Level = "warning" if len(constant) == data.obs.shape[1] else "info"
+        level: Level = "warning" if len(constant) == obs.shape[1] else "info"
         yield Finding(
             level, "constant-observation", f"observation {columns} {value}", 0,
             "leave the column out, or repair the sensor that should fill it",
         )  # fmt: skip
 
 
-def check_rewards(data: Columns) -> Iterator[Finding]:
-    rewards = data.rewards
+def check_rewards(rewards: Column, terminations: Flags, shown_rows: int = 3) -> Iterator[Finding]:
     if len(rewards) > 1 and rewards.min() == rewards.max():
         # A reward per step is a task (CartPole, MountainCar); a column of 0 was likely not logged.
         lost = rewards[0] == 0
+        endless = not terminations.any()
         fine = (
-            "fine if episodes end on failure" if data.terminations.any()
-            else "add episodes that reach the goal: without an end there is nothing to tell apart"
+            "add episodes that reach the goal: without an end there is nothing to tell apart"
+            if endless else "fine if episodes end on failure"
         )  # fmt: skip
         yield Finding(
-            "warning" if lost else "info", "constant-reward", f"every reward is {rewards[0]:g}", 0,
-            "log the reward of the task" if lost else fine,
+            "warning" if lost or endless else "info", "constant-reward",
+            f"every reward is {rewards[0]:g}", 0, "log the reward of the task" if lost else fine,
         )  # fmt: skip
         return
-    outliers = _reward_outliers(rewards, data.terminations)
+    outliers = _reward_outliers(rewards, terminations)
     if len(outliers):
         usual = np.delete(rewards, outliers)
         low, high = float(usual.min()), float(usual.max())
         yield Finding(
             "warning", "reward-outlier",
             f"reward {rewards[outliers[0]]:g} is far outside the usual range "
-            f"[{low:g}, {high:g}] at {data.at(outliers)}", int(outliers[0]),
+            f"[{low:g}, {high:g}] at {list_rows(outliers, shown_rows)}", int(outliers[0]),
             f"correct these rows, or set reward_clip_min: {low:.4g} and reward_clip_max: {high:.4g}",
         )  # fmt: skip
     magnitude = np.abs(rewards)
     magnitude[outliers] = 0
     largest = float(magnitude.max())
     if largest > 1e4:
-        scale = 10.0 ** -np.floor(np.log10(largest))
         yield Finding(
             "warning", "reward-magnitude",
             f"rewards reach {largest:g}, which makes value errors and gradients huge",
-            int(magnitude.argmax()), f"set reward_scale: {scale:g}",
+            int(magnitude.argmax()),
+            _smaller_rewards(np.delete(rewards, outliers), bool(terminations.any())),
         )  # fmt: skip
+
+
+def _smaller_rewards(rewards: Column, terminates: bool) -> str:
+    """Advise a scale, or a shift if rewards are large only in what all of them share."""
+    low, high = float(rewards.min()), float(rewards.max())
+    largest = max(abs(low), abs(high))
+    if high - low > _SHARED * largest:
+        return f"set reward_scale: {10.0 ** -np.floor(np.log10(largest)):g}"
+    advice = f"they differ by {high - low:g} only, which scaling would wipe out: "
+    advice += f"set reward_shift: {-np.median(rewards):.6g}"
+    return advice + (", which also changes what it is worth to terminate" if terminates else "")
 
 
 def _reward_outliers(rewards: Column, terminations: Flags) -> Rows:

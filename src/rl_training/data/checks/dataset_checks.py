@@ -20,6 +20,7 @@ from rl_training.data.checks.column_checks import (
     list_rows,
 )
 from rl_training.data.checks.environment_checks import check_problem, fits_actions
+from rl_training.data.checks.episode_order import check_order
 from rl_training.data.checks.precision import check_precision
 from rl_training.data.checks.scale_checks import COLUMN_SCALE, check_scales
 from rl_training.data.checks.sequence_checks import check_sequence
@@ -64,12 +65,12 @@ def check_dataset(
         action_low, action_high = spec.action_low, spec.action_high
     findings = [
         *(check_problem(data, spec) if spec is not None else ()),
-        *check_observations(data),
+        *check_observations(data.obs, max_findings_rows),
         *check_scales(data),
         *check_actions(data, as_bounds(action_low, action_high, data.actions.shape[1])),
         *(check_numbering(data) if spec is None and action_low is None else ()),
         *check_sequence(data),
-        *check_rewards(data),
+        *check_rewards(data.rewards, data.terminations, max_findings_rows),
         *check_duplicates(data),
         *(Finding("info", "note", note, None, "") for note in dataset.notes),
     ]
@@ -90,6 +91,8 @@ def check_source(
     except DatasetError as error:
         return [Finding("error", "unreadable", str(error), None, _NO_FIX)]
     findings = [*_unequal_lengths(fields), *_not_finite(fields.arrays, max_findings_rows)]
+    if not findings:
+        findings += check_order(fields.arrays, fields.spellings)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the same is in the notes

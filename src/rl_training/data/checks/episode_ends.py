@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from rl_training.data.checks.next_observations import LostNextObs, find_lost_next_obs
+from rl_training.data.checks.next_observations import LostNextObs, find_lost_next_obs, follow_slowly
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.packing.flags import row_breaks
 
@@ -34,7 +34,9 @@ class EpisodeEnds:
     time_limit: TimeLimit | None
     lost: LostNextObs  # among rows that are bootstrapped, or would be without a wrong termination
     harmless: Rows  # terminated rows with the first observation of the next episode
+    going_on: Rows  # terminated rows after which the next row goes on where they ended
     offset: int  # 1 if ends are marked one row late, -1 if one row early, else 0
+    misplaced: str = ""  # names of the flags that `offset` is about
 
 
 def judge_ends(
@@ -50,13 +52,24 @@ def judge_ends(
     terminal = terminations[ends]
     limit = _time_limit(lengths, terminal, truncations[ends], ends)
     nothing = ends[:0]
-    offset = _offset(obs, next_obs, ends)
-    if offset:
-        return EpisodeEnds(limit, LostNextObs(nothing, nothing, nothing), nothing, offset)
+    kinds = {
+        "terminations and truncations": ends,
+        "terminations": ends[terminal],
+        "truncations": ends[truncations[ends] & ~terminal],
+    }
+    for misplaced, marked in kinds.items():
+        offset = _offset(obs, next_obs, marked, ends)
+        if offset:
+            lost = LostNextObs(nothing, nothing, nothing)
+            return EpisodeEnds(limit, lost, nothing, nothing, offset, misplaced)
     at_limit = np.isin(ends, nothing if limit is None else limit.rows)
     lost = find_lost_next_obs(obs, next_obs, ends, ends[~terminal | at_limit])
-    harmless = find_lost_next_obs(obs, next_obs, ends, ends[terminal & ~at_limit]).shifted
-    return EpisodeEnds(limit, lost, harmless, offset)
+    final = ends[terminal & ~at_limit]
+    if len(ends) == len(obs):  # no row inside an episode to compare with
+        going_on = final[follow_slowly(obs, next_obs, final)]
+        return EpisodeEnds(limit, lost, nothing, going_on, 0)
+    after = find_lost_next_obs(obs, next_obs, ends, final)
+    return EpisodeEnds(limit, lost, after.shifted, after.continued, 0)
 
 
 def judge_ends_of(dataset: TransitionDataset) -> EpisodeEnds | None:
@@ -93,9 +106,9 @@ def _time_limit(
     return TimeLimit(ends[complete][suspicious], int(limit), len(lengths))
 
 
-def _offset(obs: Table, next_obs: Table, ends: Rows) -> int:
+def _offset(obs: Table, next_obs: Table, marked: Rows, ends: Rows) -> int:
     """Find out whether rows break off next to the marked ends instead of at them."""
-    inner = ends[(ends > 0) & (ends < len(obs) - 2)]
+    inner = marked[(marked > 0) & (marked < len(obs) - 2)]
     if len(inner) < 2:
         return 0
     here = row_breaks(next_obs[inner], obs[inner + 1])

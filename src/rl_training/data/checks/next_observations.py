@@ -70,6 +70,19 @@ def find_lost_next_obs(obs: Table, next_obs: Table, ends: Rows, chosen: Rows) ->
     return LostNextObs(chosen[same], chosen[padded], nothing)
 
 
+def follow_slowly(obs: Table, next_obs: Table, rows: Rows) -> Flags:
+    """Mark rows that the next one follows, if rows that follow are closer than any two rows are."""
+    same = ~row_breaks(next_obs[rows], obs[(rows + 1) % len(obs)]) & (rows < len(obs) - 1)
+    spread = obs.astype(np.float64).std(axis=0)
+    varying = spread > 0
+    if not varying.any() or 2 * same.sum() < max(len(rows), 1):
+        return np.zeros(len(rows), np.bool_)
+    steps = (next_obs[rows[same]].astype(np.float64) - obs[rows[same]])[:, varying]
+    # Two rows drawn at random differ by sqrt(2) deviations.
+    slow: bool = (np.sqrt((steps**2).mean(axis=0) / 2) / spread[varying]).mean() < 0.5
+    return same if slow else np.zeros(len(rows), np.bool_)
+
+
 def find_period(obs: Table, next_obs: Table, ends: Rows) -> int | None:
     """Find the number of rows after which observations jump, as they do if time limits are not marked."""
     is_inside = np.ones(len(obs), np.bool_)
@@ -158,8 +171,10 @@ def _one_row_missing(obs: Table, next_obs: Table, ends: Rows, rows: Rows, rank: 
 def _padded(obs: Table, next_obs: Table, inside: Rows, ends: Rows) -> Flags:
     """Mark ends that repeat their observation or hold zeros, where rows inside episodes do not."""
     padded = np.zeros(len(ends), np.bool_)
-    if (next_obs[inside] == obs[inside]).all(axis=1).mean() < 0.01:
-        padded |= (next_obs[ends] == obs[ends]).all(axis=1)
+    usual = (next_obs[inside] == obs[inside]).all(axis=1).mean()
+    copies = (next_obs[ends] == obs[ends]).all(axis=1)
+    if usual == 0 or (usual < 0.01 and copies.mean() > 10 * usual and copies.sum() >= _FEW):
+        padded |= copies
     if (obs[inside] != 0).any(axis=1).all():
         padded |= (next_obs[ends] == 0).all(axis=1)
     return padded

@@ -11,6 +11,7 @@ from rl_training.data.checks.episode_ends import EpisodeEnds, TimeLimit, judge_e
 from rl_training.data.checks.next_observations import find_period
 from rl_training.data.packing.flags import row_breaks
 
+_MANY = 0.4  # share of the rows inside episodes; of rows that are all there twice it is half
 _REPAIR = "`rl-training data convert IN OUT.npz --repair`"
 
 
@@ -20,11 +21,12 @@ def check_sequence(data: Columns) -> Iterator[Finding]:
         judged = judge_ends(
             data.obs, data.next_obs, data.terminations, data.truncations, data.starts, data.lengths
         )
-        yield from _broken_sequence(data, judged.offset)
+        yield from _broken_sequence(data, judged)
     if not data.ends.any() or judged is None:
         yield Finding(
             "warning", "no-episode-ends",
-            "no row is marked as terminated or truncated: episodes are unknown", None,
+            "no row is marked as terminated or truncated: episodes are unknown"
+            if not data.ends.any() else "rows do not follow on: episodes are unknown", None,
             "add 'truncations' or 'episode_ids'; without them there are no returns, "
             "n-step targets or next actions",
         )  # fmt: skip
@@ -35,17 +37,33 @@ def check_sequence(data: Columns) -> Iterator[Finding]:
             yield _time_limit(judged.time_limit, judged)
 
 
-def _broken_sequence(data: Columns, offset: int) -> Iterator[Finding]:
+def _broken_sequence(data: Columns, judged: EpisodeEnds) -> Iterator[Finding]:
     broken = row_breaks(data.next_obs[:-1], data.obs[1:]) & ~data.ends[:-1]
     rows = np.flatnonzero(broken)
     if not len(rows):
         return
     fix = "mark the end of the episode in 'truncations', or restore the missing rows"
     message = f"next observation is not the following observation at {data.at(rows)}"
-    if offset:
-        message += f": ends are marked one row too {'late' if offset > 0 else 'early'}"
-        fix = f"move terminations and truncations one row {'up' if offset > 0 else 'down'}"
+    if judged.offset:
+        late = judged.offset > 0
+        message += f": {_subject(judged)} marked one row too {'late' if late else 'early'}"
+        fix = f"move {judged.misplaced} one row {'up' if late else 'down'}"
+    elif len(rows) > _MANY * int((~data.ends).sum()):  # no end was forgotten: the order is wrong
+        before = ~row_breaks(data.next_obs[1:], data.obs[:-1])
+        if before.mean() > 0.5:
+            message += ": next observations are those of the row before"
+            fix = "leave them out of the file: they are then read from the next row"
+        else:
+            message += ": rows are not in the order of time, or some are repeated"
+            fix = (
+                "sort the rows by episode and time. If that cannot be done, leave 'truncations' and "
+                "'episode_ids' out: single transitions can still be learned from"
+            )
     yield Finding("error", "broken-sequence", message, int(rows[0]), fix)
+
+
+def _subject(judged: EpisodeEnds) -> str:
+    return f"{judged.misplaced} are" if " and " not in judged.misplaced else "ends are"
 
 
 def _missing_limits(data: Columns) -> Iterator[Finding]:
@@ -85,6 +103,14 @@ def _next_observations(data: Columns, judged: EpisodeEnds) -> Iterator[Finding]:
             f"{len(judged.harmless):,} terminated rows have the first observation of the next "
             f"episode as next observation: {data.at(judged.harmless)}", int(judged.harmless[0]),
             "none needed: nothing is bootstrapped from a terminated row",
+        )  # fmt: skip
+    if len(judged.going_on):
+        yield Finding(
+            "warning", "continued-terminations",
+            f"after {len(judged.going_on):,} terminated rows the next row goes on where they ended: "
+            f"{data.at(judged.going_on)}", int(judged.going_on[0]),
+            "if 1 means that an episode goes on, name the field 'masks'; if flags are set in too many "
+            "rows, correct them: nothing after a terminated row is learned from",
         )  # fmt: skip
     if len(judged.lost.continued):
         rows = judged.lost.continued

@@ -81,7 +81,14 @@ def combine_flags(
     if truncations is None:
         truncations = _without(dones, terminations)
     if "episode_ids" in present:
-        cuts = _without(_changes(read("episode_ids")), terminations)
+        ids = read("episode_ids").reshape(-1)
+        changes = np.append(ids[1:] != ids[:-1], False)
+        pieces, episodes = int(changes.sum()) + 1, len(np.unique(ids))
+        if pieces > episodes:
+            notes.append(
+                f"{episodes:,} episode ids are in {pieces:,} pieces of rows, each read as an episode"
+            )
+        cuts = _without(changes, terminations)
         truncations = _either(truncations, cuts)
     return EpisodeFlags(terminations, truncations, tuple(notes))
 
@@ -91,11 +98,6 @@ def episode_ends(terminations: Flags, truncations: Flags) -> Ends:
     ends = terminations | truncations
     ends[-1] = True
     return np.flatnonzero(ends).astype(np.int64)
-
-
-def _changes(ids: Array) -> Flags:
-    flat = ids.reshape(len(ids))
-    return np.append(flat[1:] != flat[:-1], False)
 
 
 def _without(flags: Flags | None, excluded: Flags) -> Flags | None:
@@ -113,6 +115,7 @@ def row_breaks(next_obs: npt.NDArray[Any], following_obs: npt.NDArray[Any]) -> F
     broken: Flags = (next_obs != following_obs).any(axis=1)
     rows = np.flatnonzero(broken)
     if len(rows):  # values that went through another precision differ in the last digits
-        close = np.isclose(next_obs[rows], following_obs[rows], rtol=1e-6, atol=1e-8)
-        broken[rows] = ~close.all(axis=1)
+        reached, start = next_obs[rows], following_obs[rows]
+        tolerance = np.minimum(1e-8, 1e-6 * np.abs(following_obs).max(axis=0))  # units may be tiny
+        broken[rows] = ~np.isclose(reached, start, rtol=1e-6, atol=tolerance).all(axis=1)
     return broken

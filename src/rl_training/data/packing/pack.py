@@ -183,7 +183,8 @@ class _Packer:
                 row = start + int((actions[:, 0] < 0).argmax())
                 raise self._error(
                     f"'actions' has {actions[row - start, 0]} at row {row}: whole numbers are "
-                    "discrete actions and count from 0 (store continuous actions as floats)"
+                    "discrete actions and count from 0. Subtract the smallest from all of them, or "
+                    "store continuous actions as floats"
                 )
             self.num_actions = max(self.num_actions, int(actions.max()) + 1)
             if self.num_actions > MAX_CHOICES:
@@ -218,7 +219,8 @@ class _Packer:
         open_rows = ~flags.terminations
         truncations: Flags = self._breaks & open_rows
         count = int(truncations.sum())
-        if 2 * count > int(open_rows.sum()):  # not cut often, but shuffled
+        shuffled = 2 * int(self._breaks.sum()) > self.plan.length
+        if shuffled and 2 * count > int(open_rows.sum()):  # not only cut often
             nowhere = np.zeros(self.plan.length, np.bool_)
             return "unknown", nowhere, "rows do not follow on: episode boundaries are unknown"
         return "derived", truncations, f"derived {count} truncations where rows do not follow on"

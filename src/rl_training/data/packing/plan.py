@@ -72,9 +72,11 @@ def check_field(name: str, info: FieldInfo, label: str) -> None:
     if name in _ONE_COLUMN and any(size != 1 for size in shape[1:]):
         raise DatasetError(f"{label} must be one number per row, got shape {shape}")
     if len(shape) > 2 and not (len(shape) == 3 and shape[1] == 1):
-        images = "obs" in name
-        reason = "image observations are not supported" if images else "expected (rows, width)"
-        raise DatasetError(f"{label} has shape {shape}: {reason}")
+        raise DatasetError(
+            f"{label} has shape {shape}: expected (rows, width). Put the rows of all episodes one below "
+            "the other, `reshape(-1, width)`, with 'truncations' or 'episode_ids' in the same order; "
+            "images are not supported"
+        )
 
 
 def _common_length(names: FieldNames, infos: dict[str, FieldInfo], label: str) -> int:
@@ -100,7 +102,8 @@ def _layout(infos: dict[str, FieldInfo], label: str) -> RowLayout:
     if discrete and action_width > 1:
         raise DatasetError(
             f"{label}: 'actions' are whole numbers of shape {infos['actions'].shape}; "
-            "multi-discrete actions are not supported (store continuous actions as floats)"
+            "multi-discrete actions are not supported. Store continuous actions as floats, and one-hot "
+            "choices as their numbers, `actions.argmax(1)`"
         )
     for name, width in (("next_obs", obs_dim), ("next_actions", action_width)):
         if name in infos and _width(infos[name]) != width:

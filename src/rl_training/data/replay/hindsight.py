@@ -6,6 +6,7 @@ serves many goals, and a running episode serves with the steps it has so far.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -21,6 +22,8 @@ from rl_training.data.transitions.batch import Batch
 from rl_training.data.transitions.batch_memory import BatchMemory
 from rl_training.data.transitions.saved_replay import from_ring_order
 from rl_training.spec import flat_goals
+
+log = logging.getLogger("rl_training")
 
 # values (n,) of achieved goals and desired goals, both (n, goal_dim)
 GoalFunction = Callable[[NDArray[np.float32], NDArray[np.float32]], NDArray[Any]]
@@ -113,12 +116,29 @@ class HERReplayBuffer(ReplayBuffer):
                 f"a step is one row of each of {self.num_envs} environments, in order; got rows of "
                 f"{env_ids.tolist()} (vector environments must reset in the same step)"
             )
+        if not self._total:
+            self._compare_rewards(rows)
         new = np.flatnonzero(self._latest < 0)
         self._running[new] += 1
         self._begins[self._running[new] % self.steps, new] = self._step
         start = self._position
         super().add_rows(rows, env_ids)
         self._episodes[start : start + self.num_envs] = torch.from_numpy(self._running)
+
+    def _compare_rewards(self, rows: Rows) -> None:
+        """Warn if the rewards that are collected are not those of `compute_reward`."""
+        if self.compute_reward is None or not self.her_ratio:
+            return
+        layout, given = self.layout, rows[:, self.layout.reward]
+        computed = self.compute_reward(rows[:, layout.achieved], rows[:, layout.goal])
+        differ = np.flatnonzero(~np.isclose(given, computed, rtol=1e-3, atol=1e-3))
+        if len(differ):
+            log.warning(
+                "the first step gives a reward of %g where compute_reward gives %g for the same goals: "
+                "rows with new goals have rewards of another kind. Make compute_reward what step "
+                "returns, with all wrappers of your own",
+                given[differ[0]], computed[differ[0]],
+            )  # fmt: skip
 
     @property
     def _step(self) -> int:

@@ -44,7 +44,7 @@ class EarlyStoppingConfig(Options):
         if key not in EVALUATION_METRICS and not key.startswith("train/"):
             names = ", ".join(EVALUATION_METRICS)
             hint = suggest(key, EVALUATION_METRICS) or f" (known: {names}, train/<loss>)"
-            raise ValueError(f"{name!r} is not measured{hint}")
+            raise ValueError(f"early stopping cannot watch {name!r}{hint}")
         return name
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rl_training.algorithms.base import Terms
-from rl_training.config import ConfigError
+from rl_training.config import ConfigError, RunError
 from rl_training.runtime.loop.state import TrainerState
 
 HOOKS = (
@@ -123,7 +124,16 @@ class CallbackList(Callback):
             callback.close()
 
     def state_dict(self) -> dict[str, Any]:
-        return {key: callback.state_dict() for key, callback in self._named()}
+        states = {key: callback.state_dict() for key, callback in self._named()}
+        for key, values in states.items():
+            try:
+                json.dumps(values)
+            except (TypeError, ValueError) as error:
+                raise RunError(
+                    f"state_dict() of the callback {key.partition('.')[0]} must give values that JSON "
+                    f"can hold, for the checkpoint: {error}"
+                ) from None
+        return states
 
     def load_state_dict(self, values: dict[str, Any]) -> None:
         for key, callback in self._named():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsFloat
 
 from rl_training.runtime.loop.stop_reasons import INTERRUPTED
 from rl_training.runtime.loop.timing import Spans
@@ -27,13 +27,15 @@ class TrainerState:
     spans: Spans = field(default_factory=Spans)  # seconds by activity
     write_metrics: Callable[[dict[str, float]], None] | None = None  # set by the run
 
-    def log(self, metrics: Mapping[str, float]) -> None:
+    def log(self, metrics: Mapping[str, SupportsFloat]) -> None:
         """Write metrics of a callback as a row of this step: to all files, TensorBoard and loggers.
 
         A name without a group, such as `kl`, becomes `user/kl`.
         """
         row = {}
         for name, value in metrics.items():
+            if not isinstance(name, str):
+                raise TypeError(f"state.log: the name of a metric must be text, got {name!r}")
             try:
                 row[name if "/" in name else f"user/{name}"] = float(value)
             except (TypeError, ValueError):

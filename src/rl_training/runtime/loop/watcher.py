@@ -74,8 +74,8 @@ class Watcher(Callback):
                 "below_behaviour",
                 f"the final policy returns {mean:.4g} over {self.eval_episodes} episodes, less than "
                 f"the log itself, {behaviour.mean:.4g} over {behaviour.episodes} episodes: "
-                f"{self._remedy('policy')}train longer, look at the log with `rl-training data "
-                "check`, or compare with bc",
+                f"{self._remedy('policy')}train longer, or look at the log with `rl-training data "
+                "check`",
             )
 
     def state_dict(self) -> dict[str, Any]:
