@@ -137,6 +137,7 @@ def test_resumed_run_knows_what_was_said_before(tmp_path: Path) -> None:
     whole = train(config)
     assert whole.warnings[0].startswith("step 10: ")
     assert resume(killed_run(config, 15)).warnings == whole.warnings
+    assert resume(whole.run_dir).warnings == whole.warnings  # nothing is left to do
 
 
 def test_resumed_run_compares_with_rows_and_scores_before_it() -> None:

@@ -124,6 +124,16 @@ def write_result(
     )
 
 
+def result_warnings(run_dir: Path) -> tuple[str, ...]:
+    """Warnings of a finished run; none if its result is missing or damaged."""
+    try:
+        warnings = read_json(run_dir / RESULT)["warnings"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return ()
+    texts = warnings if isinstance(warnings, list) else []
+    return tuple(text for text in texts if isinstance(text, str))
+
+
 def finished_step(run_dir: Path) -> int | None:
     """Step at which the run finished, or None if it has not."""
     try:

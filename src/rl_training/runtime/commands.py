@@ -11,7 +11,7 @@ from rl_training.algorithms.registry import list_algorithm_specs
 from rl_training.config import ConfigError
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.envs.env_config import reward_wrappers_of
-from rl_training.runs.layout import METRICS, finished_step
+from rl_training.runs.layout import METRICS, finished_step, result_warnings
 from rl_training.runs.matching import newest_run_of
 from rl_training.runs.reading import latest_metrics, read_rows
 from rl_training.runtime.assemble import (
@@ -194,7 +194,8 @@ def _result(checkpoint: Checkpoint, path: str | Path, reason: str) -> TrainResul
         path, checkpoint.step, reason,
     )  # fmt: skip
     run_dir = checkpoint.run_dir or checkpoint.path
-    return TrainResult(run_dir, checkpoint.path, _last_metrics(checkpoint), reason)
+    warnings = result_warnings(run_dir)
+    return TrainResult(run_dir, checkpoint.path, _last_metrics(checkpoint), reason, warnings)
 
 
 def open_online(
