@@ -115,7 +115,7 @@ def nan_at(row):
         (np.array({"position": [1.0]}), "'obs' holds Python objects"),
         (np.array(["a", "b"]), "'obs' holds type <U1; only numbers can be read"),
         (np.ones((2, 2), complex), "'obs' holds type complex128; only numbers can be read"),
-        (np.zeros((2, 8, 8, 3), np.uint8), "images are not supported"),
+        (np.zeros((2, 8, 8, 3), np.uint8), "image observations are not supported"),
         (np.zeros((0, 3)), "'obs' has no rows"),
         (nan_at(4), r"a\.npz: 'obs' has nan at row 4"),
         (np.full((2, 2), 1e39), "'obs' has inf at row 0"),

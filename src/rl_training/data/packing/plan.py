@@ -72,11 +72,14 @@ def check_field(name: str, info: FieldInfo, label: str) -> None:
     if name in _ONE_COLUMN and any(size != 1 for size in shape[1:]):
         raise DatasetError(f"{label} must be one number per row, got shape {shape}")
     if len(shape) > 2 and not (len(shape) == 3 and shape[1] == 1):
-        raise DatasetError(
-            f"{label} has shape {shape}: expected (rows, width). Put the rows of all episodes one below "
-            "the other, `reshape(-1, width)`, with 'truncations' or 'episode_ids' in the same order; "
-            "images are not supported"
-        )
+        if len(shape) > 3 or dtype == np.uint8:
+            advice = "image observations are not supported: store the output of an encoder instead"
+        else:
+            advice = (
+                "put the rows of all episodes one below the other, `reshape(-1, width)`, with "
+                "'truncations' or 'episode_ids' in the same order"
+            )
+        raise DatasetError(f"{label} has shape {shape}, expected (rows, width): {advice}")
 
 
 def _common_length(names: FieldNames, infos: dict[str, FieldInfo], label: str) -> int:
