@@ -184,6 +184,12 @@ def test_options_at_the_top_level_are_told_where_they_belong(
     assert "taau: unknown key" in text
 
 
+@pytest.mark.parametrize("algo", [["bc"], 3, None, {"bc": 1}])
+def test_an_algorithm_that_is_no_name_is_refused_beside_misplaced_options(algo: Any) -> None:
+    with pytest.raises(ConfigError, match="algo: "):
+        TrainConfig(algo=algo, tau=0.1)
+
+
 def test_a_replay_buffer_beyond_the_memory_is_refused_before_it_is_allocated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

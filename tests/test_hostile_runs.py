@@ -215,6 +215,12 @@ def test_metrics_that_are_no_numbers_are_left_out(
     assert "\x1b" not in "".join(capfd.readouterr())
 
 
+def test_a_row_whose_step_is_too_large_is_left_out(run: Path) -> None:
+    path = run / "metrics.jsonl"
+    path.write_text(f'{{"step": 1{"0" * 400}, "eval/x": 1}}\n{path.read_text()}')
+    assert api.read_run(run).step == 40
+
+
 def test_a_huge_file_of_metrics_is_not_read(run: Path) -> None:
     os.truncate(run / "metrics.jsonl", 2**42)
     with pytest.raises(CheckpointError, match=r"metrics\.jsonl has 4,398,046,511,104 bytes"):

@@ -19,10 +19,11 @@ import torch
 
 from rl_training import api
 from rl_training.algorithms import get_algorithm_spec, list_algorithm_specs
-from rl_training.config import CheckpointError, ConfigError, OutputError
+from rl_training.config import CheckpointError, ConfigError, OutputError, RunError
 from rl_training.runtime import Callback, TrainerState, resume, train
 from rl_training.runtime.checkpoints import store
 from rl_training.runtime.evaluation.callback import EvaluationCallback
+from rl_training.runtime.evaluation.evaluator import Evaluator
 from tests.support.algorithms import collects
 from tests.support.runs import (
     KillAtUpdate,
@@ -160,6 +161,31 @@ def test_killed_in_the_final_evaluation_is_still_the_same_run(
     monkeypatch.undo()
     (run_dir,) = set(Path(config.output_dir).glob("*")) - {whole.run_dir}
     assert resume(run_dir).stop_reason == "total_timesteps"
+    assert_same_run(whole.run_dir, run_dir)
+
+
+def test_a_final_evaluation_that_failed_leaves_the_checkpoint_of_the_uninterrupted_run(
+    pendulum_config: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that a longer run goes on from the same state, too."""
+    config = pendulum_config(total_timesteps=38)
+    whole = train(config)
+    score = Evaluator.run
+
+    def fail(self: Any, seeds: Any) -> Any:
+        if list(Path(config.output_dir).glob("*/checkpoints/step_38")) != [saved]:
+            raise RunError("the motor is stuck")
+        return score(self, seeds)
+
+    saved = whole.run_dir / "checkpoints" / "step_38"
+    monkeypatch.setattr(Evaluator, "run", fail)
+    with pytest.raises(RunError, match="the run up to step 38 is saved"):
+        train(config)
+    monkeypatch.undo()
+    (run_dir,) = set(Path(config.output_dir).glob("*")) - {whole.run_dir}
+    resume(run_dir)
+    for further in (whole.run_dir, run_dir):
+        resume(further, total_timesteps=50)
     assert_same_run(whole.run_dir, run_dir)
 
 

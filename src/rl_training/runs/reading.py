@@ -100,10 +100,11 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
                     row = parse_json(line)
                 except ValueError:
                     continue
-                if isinstance(row, dict) and type(row.get("step")) is int:
-                    rows.append(
-                        {k: v for k, v in row.items() if k.isprintable() and _are_numbers(v)}
-                    )
+                if not isinstance(row, dict):
+                    continue
+                row = {k: v for k, v in row.items() if k.isprintable() and _are_numbers(v)}
+                if type(row.get("step")) is int:  # and not too large a number
+                    rows.append(row)
     except FileNotFoundError:
         return []
     except OSError as error:

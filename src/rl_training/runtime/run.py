@@ -139,9 +139,14 @@ class Run:
         except (CollectError, EvaluationError) as error:
             if self.checkpoint is None and self.state.progress() == began:
                 raise RunError(str(error)) from error.__cause__  # there is nothing to save
-            checkpoints.save(self.state.global_step)
+            step = self.state.global_step
+            # the last tick saved the run as it was before its final row of metrics and evaluation,
+            # and a resume makes both again
+            is_final = isinstance(error, EvaluationError) and self.state.should_stop
+            if not (is_final and checkpoints.has(step)):
+                checkpoints.save(step)
             raise RunError(
-                f"{error}\nthe run up to step {self.state.global_step} is saved; "
+                f"{error}\nthe run up to step {step} is saved; "
                 f"to go on: {resume_command(run_dir, self.config.env_id)}"
             ) from error.__cause__
         finally:

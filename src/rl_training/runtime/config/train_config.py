@@ -241,7 +241,7 @@ def _placed(problem: Problem, values: Mapping[str, Any]) -> Problem:
     if key in ENV_KEYS:
         return Problem(problem.path, f"belongs under env_kwargs: env_kwargs: {{{key}: ...}}")
     try:
-        names = option_names(get_algorithm_spec(values.get("algo", "")))
+        names = option_names(get_algorithm_spec(str(values.get("algo"))))
     except ConfigError:
         return problem
     if key not in names:
