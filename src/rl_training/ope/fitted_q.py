@@ -77,6 +77,18 @@ class FittedValues:
             next_states.append(self._values(batch.next_obs).mean(0))
         return np.concatenate(logged), np.concatenate(states), np.concatenate(next_states)
 
+    def log_probs(self, policy: JudgedPolicy) -> Numbers | None:
+        """Log-probabilities (rows,) of the logged actions; None if the policy has no density."""
+        assert self.data.dataset is not None
+        raw, learning, pieces = self.data.dataset.raw, self.data.dataset.learning, []
+        for rows in in_pieces(len(raw)):
+            index = torch.arange(rows.start, rows.stop)
+            piece = policy.log_probs(raw.gather(index).obs, learning.gather(index).actions)
+            if piece is None:
+                return None
+            pieces.append(piece.double().numpy())
+        return np.concatenate(pieces)
+
     def replicates(self, per_episode: Numbers) -> Numbers:
         """Weighted means over episodes, (members,), each over its member's bootstrap sample."""
         return (per_episode * self.counts.T).sum(1) / self.counts.sum(0)

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-import torch
 
 from rl_training.config import ConfigError
 from rl_training.data.locations import load_location
 from rl_training.data.offline_dataset import TransitionDataset
-from rl_training.data.support import Support
 from rl_training.data.transitions.normalizer import ObservationNormalizer
-from rl_training.ope.card import CardEstimate, Interval, ScoreCard
-from rl_training.ope.fitted_q import FitOptions, FittedValues, fit_values
-from rl_training.ope.importance import (
-    TRUSTED_SAMPLE_SIZE,
-    Estimator,
-    WeightedLog,
-    importance_estimates,
+from rl_training.ope.behaviour import BehaviourProbabilities, behaviour_probabilities
+from rl_training.ope.card import CardEstimate, ScoreCard
+from rl_training.ope.estimates import (
+    behaviour_interval,
+    card_model,
+    fitted_estimate,
+    replicate_interval,
+    weighted_estimates,
+    without_weighting,
 )
-from rl_training.ope.intervals import bootstrap_interval, student_margin
+from rl_training.ope.fitted_q import FitOptions, FittedValues, fit_values
 from rl_training.ope.judged_log import JudgedLog, Numbers
-from rl_training.ope.judged_policy import JudgedPolicy, in_pieces
+from rl_training.ope.judged_policy import JudgedPolicy
+from rl_training.ope.pictures import compare_actions, draw
 from rl_training.ope.verdict import Evidence, judge_evidence
 from rl_training.runtime.agreement import read_as_choices
 from rl_training.runtime.config.train_config import TrainConfig
@@ -33,9 +31,6 @@ from rl_training.runtime.prepare import SavedPreparation, TrainingData, prepare
 
 OUTPUT_DIR = "runs/ope"
 CONFIDENCE = 0.9
-WEIGHTING: tuple[Estimator, ...] = ("pdis", "wis", "pdwis", "dr", "wdr")
-PICTURED = 2_000  # numbers per picture
-UNLIKE_ROWS = 10_000  # that the policy's actions are compared with the log's in
 
 
 def judge(
@@ -66,10 +61,10 @@ def judge(
         raise ConfigError(f"confidence must lie between 0 and 1, got {confidence}")
     judged = judged_policy(policy, stochastic)
     log, data = open_log(dataset, judged, judged.gamma if gamma is None else gamma)
-    fits = {"output_dir": Path(output_dir).expanduser().absolute(), "progress_bar": progress_bar}
-    behaviour = fit_values(log, data, None, options, **fits)
-    values = fit_values(log, data, judged, options, **fits)
-    return make_card(judged, log, data, behaviour, values, confidence)
+    directory = Path(output_dir).expanduser().absolute()
+    behaviour = fit_values(log, data, None, options, directory, progress_bar=progress_bar)
+    values = fit_values(log, data, judged, options, directory, progress_bar=progress_bar)
+    return make_card(judged, log, behaviour, values, confidence)
 
 
 def judged_policy(policy: str | Path | Policy, stochastic: bool) -> JudgedPolicy:
@@ -103,24 +98,22 @@ def open_log(
 def make_card(
     policy: JudgedPolicy,
     log: JudgedLog,
-    data: TrainingData,
     behaviour: FittedValues,
     values: FittedValues,
     confidence: float,
 ) -> ScoreCard:
     """Put estimates, support and verdict together."""
     returns = log.returns + log.rest_discounts * behaviour.final()  # (members, episodes)
-    behaviour_value = _behaviour_interval(returns, confidence)
-    initial = values.initial()
-    estimates = [_fitted_estimate(values, initial, returns, confidence)]
-    weighted, model = weigh(policy, log, values, confidence)
-    estimates += [_with_difference(e, returns.mean(0), confidence) for e in weighted]
-    support, actions = _measure_support(policy, data)
+    behaviour_value, initial = behaviour_interval(returns, confidence), values.initial()
+    actions = compare_actions(policy, log, values.data)
+    fitted = fitted_estimate(values, initial, returns, confidence)
+    weighted, weights, model = _weighted(policy, log, values, returns, confidence)
+    estimates = [fitted, *weighted]
     evidence = Evidence(
         log,
         behaviour_value,
-        _replicate_interval(behaviour, behaviour.initial(), confidence),
-        support["unlike_share"],
+        replicate_interval(behaviour, behaviour.initial(), confidence),
+        actions.unlike_share,
         values.trace,
     )
     verdict, reasons = judge_evidence(estimates, evidence)
@@ -131,10 +124,72 @@ def make_card(
         confidence=confidence,
         behaviour=behaviour_value,
         estimates=estimates,
-        support=support,
+        support={
+            "unlike_share": actions.unlike_share,
+            "action_distance": actions.distance,
+        },
         verdict=verdict,
         reasons=reasons,
         notes=_notes(policy, log, estimates),
-        behaviour_model=model,
-        pictures=_pictures(log, initial.mean(0), returns.mean(0), actions, model),
+        behaviour_model=None if model is None else card_model(model),
+        pictures=draw(initial.mean(0), returns.mean(0), weights, actions),
     )
+
+
+def _weighted(
+    policy: JudgedPolicy,
+    log: JudgedLog,
+    values: FittedValues,
+    returns: Numbers,
+    confidence: float,
+) -> tuple[list[CardEstimate], Numbers | None, BehaviourProbabilities | None]:
+    """Estimates by importance weighting, the trajectory weights, and the behaviour's probabilities."""
+    log_probs = values.log_probs(policy)
+    if log_probs is None:
+        reason = "a deterministic policy of continuous actions has no density to weigh with"
+        return without_weighting(reason), None, None
+    behaviour = behaviour_probabilities(log, values.data)
+    rows, weights = weighted_estimates(log, values, log_probs, behaviour, returns, confidence)
+    return rows, weights, behaviour
+
+
+def _policy_facts(policy: JudgedPolicy, log: JudgedLog) -> dict[str, Any]:
+    return {
+        "path": None if policy.path is None else str(policy.path),
+        "algo": policy.algorithm.name,
+        "acts": "deterministic" if policy.is_deterministic else "stochastic",
+        "sha256": policy.sha256,
+        "trained_on_this_log": policy.trained_on.get("sha256") == log.dataset.sha256,
+    }
+
+
+def _log_facts(log: JudgedLog) -> dict[str, Any]:
+    returns = log.dataset.episode_returns
+    return {
+        "source": log.dataset.source,
+        "sha256": log.dataset.sha256,
+        "rows": len(log.dataset),
+        "episodes": len(log.starts),
+        "cut_episodes": int(log.cut.sum()),
+        "return_mean": float(returns.mean()),
+        "return_std": float(returns.std(ddof=1)),
+    }
+
+
+def _notes(policy: JudgedPolicy, log: JudgedLog, estimates: list[CardEstimate]) -> list[str]:
+    """Say what a reader must know to read the numbers."""
+    notes = [
+        f"values are discounted returns (gamma {log.gamma:g}) from first states; an episode's return of "
+        f"{log.dataset.episode_returns.mean():.4g} is not discounted"
+    ]
+    cut = int(log.cut.sum())
+    if cut:
+        notes.append(
+            f"{cut} of {len(log.cut)} episodes were cut; what is missing of them is estimated"
+        )
+    if policy.trained_on.get("sha256") == log.dataset.sha256:
+        notes.append(
+            "the policy was trained on this log, so that estimates may be too high; judge it on "
+            "another log of the same behaviour if there is one"
+        )
+    return notes

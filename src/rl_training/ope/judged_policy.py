@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -87,7 +86,3 @@ class JudgedPolicy:
 def in_pieces(rows: int, size: int = 8_192) -> list[slice]:
     """Cut a number of rows into slices that fit into memory."""
     return [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
-
-
-def as_float64(values: Tensor) -> np.ndarray[Any, np.dtype[np.float64]]:
-    return values.double().numpy()

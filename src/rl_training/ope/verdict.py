@@ -16,7 +16,9 @@ from rl_training.ope.judged_log import JudgedLog, Numbers
 
 FEWEST_EPISODES = 10
 MOST_UNLIKE = 0.2  # share of the policy's actions that are unlike any logged one
-LARGEST_DRIFT = 0.5  # of the estimate over the last quarter of the fit, in half widths of its interval
+LARGEST_DRIFT = (
+    0.5  # of the estimate over the last quarter of the fit, in half widths of its interval
+)
 LARGEST_MISS = 0.25  # of the log's own value by the same method, in deviations of its returns
 POSSIBLE = 1.05  # slack around the values that the log's rewards allow
 
