@@ -35,6 +35,10 @@ LOOKS = 20  # times that the estimate is logged while it is fitted
 VALUE = "ope/value"
 
 
+class FitInterruptedError(RunError):
+    """A signal ended a fit, which the same call takes up again."""
+
+
 class FitOptions(Options):
     """Options of fitted Q evaluation."""
 
@@ -142,7 +146,9 @@ def fit_values(
     config = fit_config(log, data, policy, options, output_dir)
     result = _fitted(config, log, data, policy, progress_bar)
     if result.stop_reason == INTERRUPTED:
-        raise RunError(f"interrupted; the same command goes on from {result.checkpoint_path}")
+        raise FitInterruptedError(
+            f"interrupted; the same command goes on from {result.checkpoint_path}"
+        )
     checkpoint, config = open_checkpoint(result.checkpoint_path, policy_only=True)
     algorithm = load_policy(checkpoint, config).algorithm
     assert isinstance(algorithm, FQEAlgorithm)
