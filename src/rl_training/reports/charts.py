@@ -38,7 +38,7 @@ _BARS = 30  # of one histogram
 
 
 @dataclass(frozen=True)
-class Curve:
+class Line:
     """A line over `x`, with a band from `low` to `high` if both are given."""
 
     label: str
@@ -49,7 +49,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Interval:
+class IntervalRow:
     """A value with its interval, and the single points that it comes from."""
 
     label: str
@@ -59,9 +59,9 @@ class Interval:
     points: Values = ()
 
 
-def curves(
+def lines(
     title: str,
-    series: Sequence[Curve],
+    series: Sequence[Line],
     *,
     x_title: str,
     y_title: str,
@@ -107,7 +107,7 @@ def _draw_line(axes: Axes, number: int, x: Any, y: Any, low: Any, high: Any) -> 
 
 def intervals(
     title: str,
-    rows: Sequence[Interval],
+    rows: Sequence[IntervalRow],
     *,
     x_title: str,
     reference: float | None = None,
@@ -275,7 +275,7 @@ def _finite(values: Values) -> NDArray[Any]:
     return array[np.abs(array) < _LARGEST]
 
 
-def _finite_line(curve: Curve) -> tuple[NDArray[Any], ...]:
+def _finite_line(curve: Line) -> tuple[NDArray[Any], ...]:
     x, y = np.asarray(curve.x, dtype=float), np.asarray(curve.y, dtype=float)
     empty = np.full(y.shape, np.nan)
     low, high = (
