@@ -37,7 +37,7 @@ _MODULES = {
     "rl_training.config.packaged": ("packaged_configs",),
     "rl_training.experiment.configs": ("load_config", "parse_assignments"),
     "rl_training.experiment.seed_processes": ("SeedsFailedError",),
-    "rl_training.reports.seeds": ("differences", "group_by_configuration", "summarize_seeds"),
+    "rl_training.reports.configurations": ("differences", "group_by_configuration", "summarize_seeds"),
     "rl_training.data.checks.dataset_checks": ("Finding", "is_wrong"),
     "rl_training.runs.layout": ("check_output_dir", "runs_in"),
     "rl_training.runs.metadata": ("package_versions",),

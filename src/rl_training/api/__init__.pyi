@@ -36,9 +36,9 @@ from rl_training.data.checks.dataset_checks import is_wrong as is_wrong
 from rl_training.experiment.configs import load_config as load_config
 from rl_training.experiment.configs import parse_assignments as parse_assignments
 from rl_training.experiment.seed_processes import SeedsFailedError as SeedsFailedError
-from rl_training.reports.seeds import differences as differences
-from rl_training.reports.seeds import group_by_configuration as group_by_configuration
-from rl_training.reports.seeds import summarize_seeds as summarize_seeds
+from rl_training.reports.configurations import differences as differences
+from rl_training.reports.configurations import group_by_configuration as group_by_configuration
+from rl_training.reports.configurations import summarize_seeds as summarize_seeds
 from rl_training.runs.layout import check_output_dir as check_output_dir
 from rl_training.runs.layout import runs_in as runs_in
 from rl_training.runs.metadata import package_versions as package_versions

@@ -1,8 +1,8 @@
-"""Runs of one configuration with several seeds: grouping, what differs, mean and standard deviation."""
+"""Configurations of runs: grouping of seeds, what differs, and which were trained on the same task."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from math import isfinite, nan
 from pprint import pformat
 from statistics import fmean, stdev
@@ -28,8 +28,14 @@ def differences(groups: Sequence[Sequence[RunReport]]) -> list[dict[str, Any]]:
 
     An option that a configuration leaves at its default is None.
     """
-    options = [_flat(group[0].config) for group in groups]
-    kinds = [(group[0].algo, group[0].env_id) for group in groups]
+    return differences_inside(groups, [(group[0].algo, group[0].env_id) for group in groups])
+
+
+def differences_inside(
+    groups: Sequence[Sequence[RunReport]], kinds: Sequence[Hashable]
+) -> list[dict[str, Any]]:
+    """Options in which each configuration differs from others of its kind."""
+    options = [flat_options(group[0].config) for group in groups]
     result = []
     for kind, mine in zip(kinds, options, strict=True):
         others = [theirs for other, theirs in zip(kinds, options, strict=True) if other == kind]
@@ -44,14 +50,14 @@ def differences(groups: Sequence[Sequence[RunReport]]) -> list[dict[str, Any]]:
     return result
 
 
-def _flat(config: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
+def flat_options(config: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
     """Options by dotted name; `algo_kwargs.` is left out, as on the command line."""
     flat: dict[str, Any] = {}
     for key, value in config.items():
         if not prefix and key in RUN_KEYS:
             continue
         if isinstance(value, Mapping):
-            flat |= _flat(value, "" if not prefix and key == "algo_kwargs" else f"{prefix}{key}.")
+            flat |= flat_options(value, "" if not prefix and key == "algo_kwargs" else f"{prefix}{key}.")
         else:
             flat[f"{prefix}{key}"] = value
     return flat
