@@ -93,9 +93,9 @@ def _pictures(pictures: Card) -> list[Chart]:
         title = "Values of the log and of the policy"
         result.append(charts.histograms(title, samples, x_title="discounted return"))
     if weights := pictures.get("log10_weights"):
-        samples = [("importance weights of episodes", weights)]
-        axis = "log10 of the weight; 0 is a weight of 1"
-        result.append(charts.histograms("Importance weights", samples, x_title=axis))
+        samples, axis = [("episodes", weights)], "log10 of the weight; 0 is a weight of 1"
+        title = "Importance weights"
+        result.append(charts.histograms(title, samples, x_title=axis, means=False))
     result += _actions(pictures.get("actions") or {})
     episodes = pictures.get("episodes") or {}
     if episodes.get("log") and episodes.get("policy"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,38 +26,34 @@ from rl_training.reports.drawing import (
     number_text,
     shown,
 )
+from rl_training.reports.points import (
+    LARGEST,
+    Line,
+    Values,
+    finite,
+    finite_line,
+    number_or_nan,
+    shape,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Values = Sequence[float] | NDArray[Any]
-
 _POINTS = 6_000  # of all lines of one chart
-_LARGEST = 1e30  # sizes of axes beyond it overflow
 _DOTS = 400  # of one row or scatter
 _BARS = 30  # of one histogram
 
 
 @dataclass(frozen=True)
-class Line:
-    """A line over `x`, with a band from `low` to `high` if both are given."""
-
-    label: str
-    x: Values
-    y: Values
-    low: Values | None = None
-    high: Values | None = None
-
-
-@dataclass(frozen=True)
 class IntervalRow:
-    """A value with its interval, and the single points that it comes from."""
+    """A value with its interval, and the points that it comes from; its colour is that of its row unless given."""
 
     label: str
     value: float | None
     low: float | None = None
     high: float | None = None
     points: Values = ()
+    colour: int | None = None
 
 
 def lines(
@@ -73,13 +70,13 @@ def lines(
     with drawing(2.9) as (figure, (axes,)):
         drawn = []
         for number, curve in enumerate(series):
-            x, y, low, high = _finite_line(curve)
+            x, y, low, high = finite_line(curve)
             if log_scale:
                 x, y, low, high = (array[y > 0] for array in (x, y, low, high))
             if not x.size:
                 continue
             drawn.append(number)
-            _draw_line(axes, number, *(a[_shape(y, budget)] for a in (x, y, low, high)))
+            _draw_line(axes, number, *(a[shape(y, budget)] for a in (x, y, low, high)))
         axes.set_xlabel(x_title)
         axes.set_ylabel(shown(y_title, 40))
         if log_scale and drawn:
@@ -92,7 +89,7 @@ def lines(
 
 def _draw_line(axes: Axes, number: int, x: Any, y: Any, low: Any, high: Any) -> None:
     listed = number < len(PALETTE)
-    style = {"color": colour_of(number), "zorder": 3 if listed else 2}
+    style: dict[str, Any] = {"color": colour_of(number), "zorder": 3 if listed else 2}
     if not listed:
         style |= {"linewidth": 0.7, "alpha": 0.6}
     if x.size == 1:
@@ -101,7 +98,12 @@ def _draw_line(axes: Axes, number: int, x: Any, y: Any, low: Any, high: Any) -> 
         axes.plot(x, y, **style)
     banded = np.isfinite(low) & np.isfinite(high)
     if listed and banded.any():
-        band = {"color": colour_of(number), "alpha": 0.18, "linewidth": 0, "zorder": 1}
+        band: dict[str, Any] = {
+            "color": colour_of(number),
+            "alpha": 0.18,
+            "linewidth": 0,
+            "zorder": 1,
+        }
         axes.fill_between(x, low, high, where=banded, **band)
 
 
@@ -111,23 +113,22 @@ def intervals(
     *,
     x_title: str,
     reference: float | None = None,
-    one_colour: bool = False,
 ) -> Chart:
     """Points with whiskers, one row each, and the values that they come from as dots below."""
     with drawing(0.75 + 0.36 * max(len(rows), 1)) as (figure, (axes,)):
         for position, row in enumerate(rows):
-            colour = colour_of(0 if one_colour else position)
-            dots = _finite(row.points)[:_DOTS]
+            colour = colour_of(position if row.colour is None else row.colour)
+            dots = finite(row.points)[:_DOTS]
             if dots.size:
                 below = np.full(dots.size, position + 0.24)
                 axes.plot(dots, below, "o", ms=3.2, mew=0, color=colour, alpha=0.55, zorder=2)
-            low, high = (_number(value) for value in (row.low, row.high))
+            low, high = (number_or_nan(value) for value in (row.low, row.high))
             axes.plot([low, high], [position] * 2, color=colour, lw=2, solid_capstyle="butt")
-            axes.plot([_number(row.value)], [position], "o", ms=6, color=colour, zorder=4)
+            axes.plot([number_or_nan(row.value)], [position], "o", ms=6, color=colour, zorder=4)
         if reference is not None:
             axes.axvline(reference, color=INK, lw=0.9, ls=(0, (4, 3)), zorder=1)
         axes.set_ylim(max(len(rows), 1) - 0.4, -0.6)
-        axes.set_yticks(range(len(rows)), [shown(row.label, 26) for row in rows])
+        axes.set_yticks(range(len(rows)), [_two_lines(row.label) for row in rows])
         axes.tick_params(axis="y", length=0, labelcolor=INK, labelsize=FONT)
         axes.grid(visible=False, axis="y")
         axes.spines["left"].set_visible(False)
@@ -137,10 +138,10 @@ def intervals(
 
 
 def histograms(
-    title: str, samples: Sequence[tuple[str, Values]], *, x_title: str, first_colour: int = 0
+    title: str, samples: Sequence[tuple[str, Values]], *, x_title: str, means: bool = True
 ) -> Chart:
-    """Histograms above each other on one axis, each with its label and share per bar."""
-    arrays = [_finite(values) for _, values in samples]
+    """Histograms above each other on one axis: share per bar, and the mean as a dashed line."""
+    arrays = [finite(values) for _, values in samples]
     everything = np.concatenate([np.empty(0), *arrays])
     edges = np.histogram_bin_edges(everything, bins=_bars(everything)) if everything.size else None
     rows = max(len(samples), 1)
@@ -148,13 +149,15 @@ def histograms(
         for number, (axes, (label, _), values) in enumerate(
             zip(panels, samples, arrays, strict=False)
         ):
-            colour = colour_of(first_colour + number)
+            heading = shown(label, 40)
             if edges is not None and values.size:
                 counts, _ = np.histogram(values, bins=edges)
-                axes.stairs(counts / values.size, edges, fill=True, color=colour, alpha=0.75)
-                axes.axvline(float(values.mean()), color=INK, lw=1.1, ls=(0, (4, 3)))
-            mean = f" · mean {_short(float(values.mean()))}" if values.size else ""
-            heading = f"{shown(label, 32)}{mean}"
+                bars: dict[str, Any] = {"fill": True, "color": colour_of(number), "alpha": 0.75}
+                axes.stairs(counts / values.size, edges, **bars)
+            if means and values.size:
+                mean = float(values.mean())
+                axes.axvline(mean, color=INK, lw=1.1, ls=(0, (4, 3)))
+                heading += f" · mean {mean:,.4g}".replace("-", "−")
             axes.set_title(heading, loc="left", fontsize=FONT, color=INK, pad=4)
             _finish(axes, bool(values.size), percent=True)
         panels[-1].set_xlabel(x_title)
@@ -201,7 +204,7 @@ def shares(title: str, labels: Sequence[str], parts: Sequence[tuple[str, Values]
             starts += lengths
         axes.set_ylim(max(len(labels), 1) - 0.5, -0.5)
         axes.set_xlim(0, 1)
-        axes.set_yticks(range(len(labels)), [shown(label, 26) for label in labels])
+        axes.set_yticks(range(len(labels)), [_two_lines(label) for label in labels])
         axes.tick_params(axis="y", length=0, labelcolor=INK, labelsize=FONT)
         axes.grid(visible=False, axis="y")
         axes.spines["left"].set_visible(False)
@@ -215,7 +218,7 @@ def scatter(
     """Points; with `diagonal` the line on which both values are equal."""
     size = min(len(x), len(y))
     points = np.array([np.asarray(x[:size], dtype=float), np.asarray(y[:size], dtype=float)])
-    points = points[:, (np.abs(points) < _LARGEST).all(axis=0)]
+    points = points[:, (np.abs(points) < LARGEST).all(axis=0)]
     if points.shape[1] > _DOTS:
         points = points[:, np.linspace(0, points.shape[1] - 1, _DOTS).astype(int)]
     with drawing(2.9) as (figure, (axes,)):
@@ -255,8 +258,8 @@ def _percent(value: float, _: object = None) -> str:
     return f"{100 * value:.3g} %"
 
 
-def _short(value: float) -> str:
-    return f"{value:,.4g}".replace("-", "−")
+def _two_lines(label: str) -> str:
+    return "\n".join(wrap(shown(label, 46), 24, max_lines=2, placeholder="…"))
 
 
 def _legend(labels: Sequence[str], colours: Sequence[int] | None = None) -> tuple[Key, ...]:
@@ -264,39 +267,6 @@ def _legend(labels: Sequence[str], colours: Sequence[int] | None = None) -> tupl
     named = [Key(label, n) for label, n in zip(labels, numbers, strict=True) if n < len(PALETTE)]
     others = len(labels) - len(named)
     return (*named, *([Key(f"{others:,} others", -1)] if others else []))
-
-
-def _number(value: float | None) -> float:
-    return value if value is not None and abs(value) < _LARGEST else float("nan")
-
-
-def _finite(values: Values) -> NDArray[Any]:
-    array = np.asarray(values, dtype=float).ravel()
-    return array[np.abs(array) < _LARGEST]
-
-
-def _finite_line(curve: Line) -> tuple[NDArray[Any], ...]:
-    x, y = np.asarray(curve.x, dtype=float), np.asarray(curve.y, dtype=float)
-    empty = np.full(y.shape, np.nan)
-    low, high = (
-        empty if values is None else np.asarray(values, dtype=float)
-        for values in (curve.low, curve.high)
-    )
-    drawable = (np.abs(x) < _LARGEST) & (np.abs(y) < _LARGEST)
-    limit = _LARGEST
-    return x[drawable], y[drawable], *(np.clip(a[drawable], -limit, limit) for a in (low, high))
-
-
-def _shape(values: NDArray[Any], budget: int) -> NDArray[Any]:
-    """Indices of at most `budget` points that keep every peak: least and largest of each stretch."""
-    if values.size <= budget:
-        return np.arange(values.size)
-    size = -(-2 * values.size // (budget - 2))
-    stretches = values.size // size
-    rows = values[: stretches * size].reshape(stretches, size)
-    first = np.arange(stretches) * size
-    extremes = (first + rows.argmin(axis=1), first + rows.argmax(axis=1))
-    return np.unique(np.concatenate([*extremes, [0, values.size - 1]]))
 
 
 def _bars(values: NDArray[Any]) -> int:

@@ -57,7 +57,9 @@ def flat_options(config: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
         if not prefix and key in RUN_KEYS:
             continue
         if isinstance(value, Mapping):
-            flat |= flat_options(value, "" if not prefix and key == "algo_kwargs" else f"{prefix}{key}.")
+            flat |= flat_options(
+                value, "" if not prefix and key == "algo_kwargs" else f"{prefix}{key}."
+            )
         else:
             flat[f"{prefix}{key}"] = value
     return flat

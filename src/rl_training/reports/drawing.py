@@ -11,7 +11,7 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -75,7 +75,6 @@ class Chart:
     title: str
     figure: Figure
     legend: tuple[Key, ...] = ()
-    note: str = field(default="")
 
     def inline(self, name: str) -> str:
         """Return the SVG element; `name` makes its ids unique on the page."""
@@ -149,7 +148,8 @@ def fit(figure: Figure, axes: Sequence[Axes]) -> None:
     """Set margins from the lengths of labels; a layout engine would draw every figure twice."""
     width, height = figure.get_size_inches() * 72
     letter = 0.62 * FONT
-    wide = max((len(text) for axis in axes for text in _tick_texts(axis)), default=1)
+    texts = (line for axis in axes for text in _tick_texts(axis) for line in text.split("\n"))
+    wide = max(map(len, texts), default=1)
     titled = any(axis.get_ylabel() for axis in axes)
     left = min(wide * letter * 0.92 + 8 + (16 if titled else 0), 0.45 * width)
     bottom = 34 if axes[-1].get_xlabel() else 20

@@ -23,13 +23,17 @@ if TYPE_CHECKING:
 def write_page(path: str | Path, template: str, **values: Any) -> Path:
     """Render a template to a file; values are those that the template names."""
     check_installed()
-    text = _environment().get_template(template).render(
-        **values,
-        chart=_Gallery(),
-        palette=list(zip(PALETTE, DARK, strict=True)),
-        ink=INK,
-        muted=MUTED,
-        grid=GRID,
+    text = (
+        _environment()
+        .get_template(template)
+        .render(
+            **values,
+            chart=_Gallery(),
+            palette=list(zip(PALETTE, DARK, strict=True)),
+            ink=INK,
+            muted=MUTED,
+            grid=GRID,
+        )
     )
     target = Path(path)
     with written_aside(target) as aside:

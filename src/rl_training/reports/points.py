@@ -1,0 +1,58 @@
+"""Arrays that can be drawn: finite values, and no more points than a line needs to keep its shape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Values = Sequence[float] | NDArray[Any]
+
+LARGEST = 1e30  # sizes of axes beyond it overflow
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line over `x`, with a band from `low` to `high` if both are given."""
+
+    label: str
+    x: Values
+    y: Values
+    low: Values | None = None
+    high: Values | None = None
+
+
+def number_or_nan(value: float | None) -> float:
+    return value if value is not None and abs(value) < LARGEST else float("nan")
+
+
+def finite(values: Values) -> NDArray[Any]:
+    array = np.asarray(values, dtype=float).ravel()
+    return array[np.abs(array) < LARGEST]
+
+
+def finite_line(line: Line) -> tuple[NDArray[Any], ...]:
+    x, y = np.asarray(line.x, dtype=float), np.asarray(line.y, dtype=float)
+    empty = np.full(y.shape, np.nan)
+    low, high = (
+        empty if values is None else np.asarray(values, dtype=float)
+        for values in (line.low, line.high)
+    )
+    drawable = (np.abs(x) < LARGEST) & (np.abs(y) < LARGEST)
+    limit = LARGEST
+    return x[drawable], y[drawable], *(np.clip(a[drawable], -limit, limit) for a in (low, high))
+
+
+def shape(values: NDArray[Any], budget: int) -> NDArray[Any]:
+    """Indices of at most `budget` points that keep every peak: least and largest of each stretch."""
+    if values.size <= budget:
+        return np.arange(values.size)
+    size = -(-2 * values.size // (budget - 2))
+    stretches = values.size // size
+    rows = values[: stretches * size].reshape(stretches, size)
+    first = np.arange(stretches) * size
+    extremes = (first + rows.argmin(axis=1), first + rows.argmax(axis=1))
+    return np.unique(np.concatenate([*extremes, [0, values.size - 1]]))
