@@ -26,15 +26,18 @@ class Line:
 
 
 def number_or_nan(value: float | None) -> float:
+    """Replace by NaN, which is not drawn, what no axis can show."""
     return value if value is not None and abs(value) < LARGEST else float("nan")
 
 
 def finite(values: Values) -> NDArray[Any]:
+    """Values that an axis can show."""
     array = np.asarray(values, dtype=float).ravel()
     return array[np.abs(array) < LARGEST]
 
 
 def finite_line(line: Line) -> tuple[NDArray[Any], ...]:
+    """Arrays x, y, low and high of the points that an axis can show; without a band low and high are NaN."""
     x, y = np.asarray(line.x, dtype=float), np.asarray(line.y, dtype=float)
     empty = np.full(y.shape, np.nan)
     low, high = (
@@ -42,8 +45,8 @@ def finite_line(line: Line) -> tuple[NDArray[Any], ...]:
         for values in (line.low, line.high)
     )
     drawable = (np.abs(x) < LARGEST) & (np.abs(y) < LARGEST)
-    limit = LARGEST
-    return x[drawable], y[drawable], *(np.clip(a[drawable], -limit, limit) for a in (low, high))
+    band = (np.clip(array[drawable], -LARGEST, LARGEST) for array in (low, high))
+    return x[drawable], y[drawable], *band
 
 
 def shape(values: NDArray[Any], budget: int) -> NDArray[Any]:
@@ -51,8 +54,8 @@ def shape(values: NDArray[Any], budget: int) -> NDArray[Any]:
     if values.size <= budget:
         return np.arange(values.size)
     size = -(-2 * values.size // (budget - 2))
-    stretches = values.size // size
-    rows = values[: stretches * size].reshape(stretches, size)
-    first = np.arange(stretches) * size
+    rows = np.pad(values, (0, -values.size % size), mode="edge").reshape(-1, size)
+    first = np.arange(len(rows)) * size
+    last = values.size - 1
     extremes = (first + rows.argmin(axis=1), first + rows.argmax(axis=1))
-    return np.unique(np.concatenate([*extremes, [0, values.size - 1]]))
+    return np.unique(np.concatenate([*extremes, [0, last]]).clip(max=last))
