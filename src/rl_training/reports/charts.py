@@ -34,6 +34,7 @@ from rl_training.reports.points import (
     finite_line,
     number_or_nan,
     shape,
+    sizes,
 )
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def lines(
                 continue
             drawn.append(number)
             _draw_line(axes, number, *(a[shape(y, budget)] for a in (x, y, low, high)))
-        axes.set_xlabel(x_title)
+        axes.set_xlabel(shown(x_title))
         axes.set_ylabel(shown(y_title, 40))
         if log_scale and drawn:
             axes.set_yscale("log")
@@ -132,7 +133,7 @@ def intervals(
         axes.tick_params(axis="y", length=0, labelcolor=INK, labelsize=FONT)
         axes.grid(visible=False, axis="y")
         axes.spines["left"].set_visible(False)
-        axes.set_xlabel(x_title)
+        axes.set_xlabel(shown(x_title))
         _finish(axes, any(row.value is not None for row in rows), values_on_y=False)
     return Chart(title, figure)
 
@@ -160,7 +161,7 @@ def histograms(
                 heading += f" · mean {mean:,.4g}".replace("-", "−")
             axes.set_title(heading, loc="left", fontsize=FONT, color=INK, pad=4)
             _finish(axes, bool(values.size), percent=True)
-        panels[-1].set_xlabel(x_title)
+        panels[-1].set_xlabel(shown(x_title))
     return Chart(title, figure)
 
 
@@ -176,7 +177,7 @@ def grouped_bars(
     with drawing(2.4) as (figure, (axes,)):
         width = 0.8 / max(len(samples), 1)
         for number, (_, values) in enumerate(samples):
-            heights = np.nan_to_num(np.asarray(values, dtype=float)[: len(categories)])
+            heights = sizes(values)[: len(categories)]
             offsets = np.arange(heights.size) + (number - (len(samples) - 1) / 2) * width
             shares = heights / (heights.sum() or 1.0)
             axes.bar(offsets, shares, width * 0.94, color=colour_of(number))
@@ -184,15 +185,15 @@ def grouped_bars(
         ticks = range(0, len(categories), step)
         axes.set_xticks(ticks, [shown(categories[tick], 12) for tick in ticks])
         axes.grid(visible=False, axis="x")
-        axes.set_xlabel(x_title)
-        axes.set_ylabel(y_title)
+        axes.set_xlabel(shown(x_title))
+        axes.set_ylabel(shown(y_title, 40))
         _finish(axes, bool(categories), values_on_x=False, percent=True)
     return Chart(title, figure, _legend([label for label, _ in samples]))
 
 
 def shares(title: str, labels: Sequence[str], parts: Sequence[tuple[str, Values]]) -> Chart:
     """Stacked bars that show how a whole divides into parts, one bar per label."""
-    table = np.array([np.nan_to_num(np.asarray(values, dtype=float)) for _, values in parts])
+    table = np.array([sizes(values) for _, values in parts])
     table = table.reshape(len(parts), len(labels))
     whole = table.sum(axis=0)
     table = table / np.where(whole > 0, whole, 1.0)
@@ -225,8 +226,8 @@ def scatter(
         axes.plot(*points, "o", ms=3.5, mew=0, color=PALETTE[0], alpha=0.6)
         if diagonal and points.size:
             axes.axline((float(points.min()),) * 2, slope=1, color=MUTED, lw=0.9, ls=(0, (4, 3)))
-        axes.set_xlabel(x_title)
-        axes.set_ylabel(y_title)
+        axes.set_xlabel(shown(x_title))
+        axes.set_ylabel(shown(y_title, 40))
         _finish(axes, bool(points.size))
     return Chart(title, figure)
 

@@ -36,6 +36,12 @@ def finite(values: Values) -> NDArray[Any]:
     return array[np.abs(array) < LARGEST]
 
 
+def sizes(values: Values) -> NDArray[Any]:
+    """Lengths of bars; what has no length is 0."""
+    array = np.asarray(values, dtype=float)
+    return np.where((array > 0) & (array < LARGEST), array, 0.0)
+
+
 def finite_line(line: Line) -> tuple[NDArray[Any], ...]:
     """Arrays x, y, low and high of the points that an axis can show; without a band low and high are NaN."""
     x, y = np.asarray(line.x, dtype=float), np.asarray(line.y, dtype=float)
