@@ -8,91 +8,50 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
-from typing import Any, Literal
 
-from rl_training.reports.statistics import Floats, Summary
-from rl_training.runs.reading import RunReport
+import numpy as np
 
-Choice = Literal["final", "best"]
-SCORE = "eval/return_mean"
+from rl_training.reports.compared_runs import (
+    SCORE,
+    BrokenRun,
+    Choice,
+    ComparedRun,
+    is_better_higher,
+    read_runs,
+)
+from rl_training.reports.grouping import Group, Task, make_groups, make_tasks
+from rl_training.reports.remarks import comparison_notes
+from rl_training.reports.series import Series
+from rl_training.reports.statistics import (
+    Floats,
+    Summary,
+    improvement_interval,
+    iqm,
+    mean_band,
+    performance_profile,
+    probability_of_improvement,
+    summarize,
+)
 
+__all__ = [
+    "SCORE",
+    "Aggregate",
+    "BrokenRun",
+    "Choice",
+    "ComparedRun",
+    "Comparison",
+    "Group",
+    "Improvement",
+    "Profile",
+    "Series",
+    "Task",
+    "compare_runs",
+]
 
-@dataclass(frozen=True)
-class Series:
-    """One metric of one run over steps; long ones are averaged in blocks of rows."""
-
-    steps: Floats
-    values: Floats
-
-
-@dataclass(frozen=True)
-class ComparedRun:
-    """One run of a configuration.
-
-    Attributes:
-        report: facts about the run: `run` (its path), `seed`, `config`, `step`, `finished`, `stop_reason`,
-            `seconds` by span, `latest` and `best` score, `version`, `created`, `command` (makes it again),
-            `dataset` (data card: facts of the log it learned from, or an empty mapping), `warnings`.
-        score: its value in the comparison; None if it has none.
-        missing: reason why it has no score, such as `still going`; None if it has one.
-        series: every metric that it logged, by name.
-    """
-
-    report: RunReport
-    score: float | None
-    missing: str | None
-    series: Mapping[str, Series]
-
-
-@dataclass(frozen=True)
-class Group:
-    """Runs of one configuration with several seeds.
-
-    Attributes:
-        label: algorithm and the options in which it differs from others of its task; unique in its task,
-            and the name of one method over tasks.
-        task: name of the task, see `Task`.
-        algo: name of the algorithm.
-        env_id: environment, or None for runs on logs alone.
-        runs: all its runs, by seed, with those that have no score.
-        scores: chosen score of every run that has one, in the order of `runs`.
-        summary: statistics of `scores`; None if there are none.
-        normalised: `summary` of D4RL-normalised scores; None where the environment has no reference scores.
-        differs: options, by dotted name, in which it differs from others of its task; None is the default.
-        warnings: everything a reader has to know before trusting `summary`, such as one seed only.
-    """
-
-    label: str
-    task: str
-    algo: str
-    env_id: str | None
-    runs: tuple[ComparedRun, ...]
-    scores: tuple[float, ...]
-    summary: Summary | None
-    normalised: Summary | None
-    differs: Mapping[str, Any]
-    warnings: tuple[str, ...] = ()
-
-    @property
-    def title(self) -> str:
-        """Name that is unique in the whole comparison."""
-        return f"{self.label} on {self.task}"
-
-
-@dataclass(frozen=True)
-class Task:
-    """Problem whose scores can be compared: an environment, with its dataset if one method has several.
-
-    Attributes:
-        name: environment, with the dataset where that tells tasks apart; the dataset for runs on logs alone.
-        env_id: environment, or None.
-        labels: labels of the groups that were trained on it.
-    """
-
-    name: str
-    env_id: str | None
-    labels: tuple[str, ...]
+MOST_PAIRS = 15  # groups of a task that are all compared with each other
+_THRESHOLDS = 101
 
 
 @dataclass(frozen=True)
@@ -147,14 +106,6 @@ class Profile:
 
 
 @dataclass(frozen=True)
-class BrokenRun:
-    """Run that cannot be read, and why."""
-
-    path: str
-    reason: str
-
-
-@dataclass(frozen=True)
 class Comparison:
     """Everything that reports show about several runs.
 
@@ -184,6 +135,11 @@ class Comparison:
     notes: tuple[str, ...] = ()
 
     @property
+    def is_better_higher(self) -> bool:
+        """Tell if a higher score is known to be better, as it is for returns."""
+        return is_better_higher(self.metric)
+
+    @property
     def score_name(self) -> str:
         """Heading of the score; says of the best score that it is too high."""
         if self.choice == "best":
@@ -203,4 +159,110 @@ def compare_runs(
 
     A run that cannot be read is listed in `broken`. `seed` is that of the bootstrap.
     """
-    raise NotImplementedError
+    runs, broken = read_runs(paths, metric, choice)
+    groups = make_groups(runs, is_return=metric == SCORE, confidence=confidence, seed=seed)
+    tasks = make_tasks(groups)
+    improvements: list[Improvement] = []
+    profiles: list[Profile] = []
+    for task in tasks:
+        members = [group for group in groups if group.task == task.name]
+        scores = {group.label: [np.array(group.scores)] for group in members if _is_usable(group)}
+        improvements += _improvements(scores, task.name, confidence, seed)
+        profiles += _profiles(scores, task.name, confidence, seed)
+    aggregates: list[Aggregate] = []
+    if len(tasks) > 1:
+        improvements += _improvements_over_tasks(groups, confidence, seed)
+        normalised = _normalised_over_tasks(groups, tasks)
+        profiles += _profiles(normalised, None, confidence, seed)
+        aggregates = [
+            Aggregate(
+                label,
+                tuple(task.name for task in tasks if label in task.labels),
+                summarize(scores, confidence=confidence, seed=seed),
+            )
+            for label, scores in normalised.items()
+        ]
+    return Comparison(
+        metric=metric,
+        choice=choice,
+        confidence=confidence,
+        groups=tuple(groups),
+        tasks=tuple(tasks),
+        improvements=tuple(improvements),
+        profiles=tuple(profiles),
+        aggregates=tuple(aggregates),
+        broken=tuple(broken),
+        notes=tuple(comparison_notes(groups, tasks, MOST_PAIRS)),
+    )
+
+
+def _is_usable(group: Group) -> bool:
+    """Tell if a group has scores, all of them finite."""
+    return bool(group.scores) and bool(np.isfinite(group.scores).all())
+
+
+def _improvements(
+    scores: Mapping[str, list[Floats]], task: str | None, confidence: float, seed: int
+) -> list[Improvement]:
+    """Compare all pairs; of very many groups, each with the one of the highest interquartile mean."""
+    pairs = list(combinations(scores, 2))
+    if len(scores) > MOST_PAIRS:
+        first = max(scores, key=lambda label: float(iqm(scores[label][0])))
+        pairs = [(first, label) for label in scores if label != first]
+    result = []
+    for x, y in pairs:
+        sides = scores[x], scores[y]
+        interval = improvement_interval(*sides, confidence=confidence, seed=seed)
+        probability = probability_of_improvement(*sides)
+        result.append(Improvement(x, y, task, probability, *(interval or (None, None))))
+    return result
+
+
+def _improvements_over_tasks(
+    groups: Sequence[Group], confidence: float, seed: int
+) -> list[Improvement]:
+    """Compare methods over the tasks that they share, if these are several."""
+    usable = {
+        (group.label, group.task): np.array(group.scores) for group in groups if _is_usable(group)
+    }
+    labels = list(dict.fromkeys(label for label, _ in usable))
+    result: list[Improvement] = []
+    for x, y in combinations(labels, 2) if len(labels) <= MOST_PAIRS else ():
+        shared = [task for label, task in usable if label == x and (y, task) in usable]
+        if len(shared) > 1:
+            scores = {label: [usable[label, task] for task in shared] for label in (x, y)}
+            result += _improvements(scores, None, confidence, seed)
+    return result
+
+
+def _normalised_over_tasks(
+    groups: Sequence[Group], tasks: Sequence[Task]
+) -> dict[str, list[Floats]]:
+    """Normalised scores, an array per task, of each method that has them on every task."""
+    scores: dict[str, list[Floats]] = {}
+    for group in groups:
+        if group.normalised is not None and _is_usable(group):
+            scores.setdefault(group.label, []).append(np.array(group.normalised_scores))
+    return {label: arrays for label, arrays in scores.items() if len(arrays) == len(tasks)}
+
+
+def _profiles(
+    scores: Mapping[str, list[Floats]], task: str | None, confidence: float, seed: int
+) -> list[Profile]:
+    """Profiles of several groups at common thresholds."""
+    if not scores:
+        return []
+    pooled = np.concatenate([array for arrays in scores.values() for array in arrays])
+    margin = 0.05 * (pooled.max() - pooled.min()) or 1.0
+    thresholds = np.linspace(pooled.min() - margin, pooled.max() + margin, _THRESHOLDS)
+    profiles = []
+    for label, arrays in scores.items():
+        band = mean_band(
+            [(array[:, None] > thresholds).astype(np.float64) for array in arrays],
+            confidence=confidence,
+            seed=seed,
+        )
+        low, high = band or (None, None)
+        fractions = performance_profile(arrays, thresholds)
+        profiles.append(Profile(label, task, thresholds, fractions, low, high))
+    return profiles

@@ -36,18 +36,20 @@ def differences_inside(
 ) -> list[dict[str, Any]]:
     """Options in which each configuration differs from others of its kind."""
     options = [flat_options(group[0].config) for group in groups]
-    result = []
+    members: dict[Hashable, list[dict[str, Any]]] = {}
     for kind, mine in zip(kinds, options, strict=True):
-        others = [theirs for other, theirs in zip(kinds, options, strict=True) if other == kind]
-        keys = dict.fromkeys(key for theirs in others for key in theirs)
-        result.append(
-            {
-                key: mine.get(key)
-                for key in keys
-                if any(theirs.get(key) != mine.get(key) for theirs in others)
-            }
-        )
-    return result
+        members.setdefault(kind, []).append(mine)
+    keys = {kind: _differing(several) for kind, several in members.items()}
+    return [
+        {key: mine.get(key) for key in keys[kind]}
+        for kind, mine in zip(kinds, options, strict=True)
+    ]
+
+
+def _differing(options: Sequence[Mapping[str, Any]]) -> list[str]:
+    first = options[0]
+    keys = dict.fromkeys(key for mine in options for key in mine)
+    return [key for key in keys if any(mine.get(key) != first.get(key) for mine in options)]
 
 
 def flat_options(config: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
@@ -63,6 +65,67 @@ def flat_options(config: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[f"{prefix}{key}"] = value
     return flat
+
+
+def task_names(groups: Sequence[Sequence[RunReport]]) -> list[str]:
+    """Name the problem that each configuration was trained on: its environment, or its data without one.
+
+    If an algorithm was trained on several datasets of an environment, these are tasks of their own.
+    """
+    firsts = [group[0] for group in groups]
+    datasets: dict[tuple[str, str | None], set[str | None]] = {}
+    for run in firsts:
+        datasets.setdefault((run.algo, run.env_id), set()).add(_dataset(run))
+    split = {env_id for (_, env_id), names in datasets.items() if len(names) > 1}
+    return [_task_name(run, split) for run in firsts]
+
+
+def _task_name(run: RunReport, split: set[str | None]) -> str:
+    dataset = _dataset(run)
+    if run.env_id is None:
+        return dataset or "logs"
+    return f"{run.env_id} ({dataset})" if dataset and run.env_id in split else one_line(run.env_id)
+
+
+def _dataset(run: RunReport) -> str | None:
+    options = flat_options(run.config)
+    candidates = (options.get("dataset_id"), options.get("dataset_path"), run.dataset.get("source"))
+    name = next((str(name) for name in candidates if name is not None), None)
+    return None if name is None else one_line(name)
+
+
+def one_line(value: Any, limit: int = 60) -> str:
+    """Write a value of a configuration in one short line."""
+    text = " ".join(str(value).split())
+    return text if len(text) <= limit else f"{text[: limit // 2 - 1]}...{text[-(limit // 2 - 2) :]}"
+
+
+def labels(groups: Sequence[Sequence[RunReport]], tasks: Sequence[str]) -> list[str]:
+    """Label configurations by algorithm and differing options; unique in a task, alike over tasks."""
+    kinds = [(group[0].algo, task) for group, task in zip(groups, tasks, strict=True)]
+    keys: dict[str, dict[str, None]] = {}  # by algorithm, whatever the task
+    for (algo, _), differs in zip(kinds, differences_inside(groups, kinds), strict=True):
+        keys.setdefault(algo, {}).update(dict.fromkeys(differs))
+    result: list[str] = []
+    taken: set[tuple[str, str]] = set()
+    for group, task in zip(groups, tasks, strict=True):
+        base = _label(group[0], keys[group[0].algo])
+        label, number = base, 1
+        while (label, task) in taken:
+            number += 1
+            label = f"{base} #{number}"
+        taken.add((label, task))
+        result.append(label)
+    return result
+
+
+def _label(run: RunReport, keys: Iterable[str]) -> str:
+    options = flat_options(run.config)
+    values = (
+        f"{key}={'default' if options.get(key) is None else one_line(options[key], 24)}"
+        for key in keys
+    )
+    return one_line(" ".join([run.algo, *values]), 80)
 
 
 def deviation(values: Sequence[float]) -> float | None:

@@ -36,8 +36,8 @@ class Summary:
 
     Attributes:
         n: number of runs.
-        mean: mean over runs.
-        std: sample standard deviation; None for one run.
+        mean: mean over runs; with several tasks, over tasks of the mean over runs.
+        std: sample standard deviation over runs; None for one run.
         mean_interval: bootstrap interval of the mean; None where a task has one run.
         iqm: interquartile mean, the mean of the middle half.
         iqm_interval: bootstrap interval of the interquartile mean; None where a task has one run.
@@ -59,6 +59,8 @@ def iqm(scores: Any, axis: int | None = None) -> Any:
     if axis is None:
         values, axis = values.reshape(-1), 0
     number = values.shape[axis]
+    if not np.isfinite(values).all():
+        return np.full(np.delete(values.shape, axis), np.nan)[()]
     cut = number // 4
     return np.take(np.sort(values, axis=axis), range(cut, number - cut), axis=axis).mean(axis)
 
@@ -84,9 +86,13 @@ def performance_profile(scores: Sequence[Floats], thresholds: Floats) -> Floats:
     return np.asarray((pooled[:, None] > thresholds).mean(0))
 
 
-def pooled(statistic: Callable[..., Any]) -> Statistic:
-    """Turn a function of scores and axis, such as `np.mean`, into a statistic over the runs of all tasks."""
-    return lambda scores: np.asarray(statistic(np.concatenate(scores, axis=-1), axis=-1))
+def mean_over_tasks(scores: Sequence[Floats]) -> Floats:
+    """Mean over tasks of the mean over runs; works on the last axis."""
+    return np.asarray(np.mean([np.mean(task, axis=-1) for task in scores], axis=0))
+
+
+def _pooled_iqm(scores: Sequence[Floats]) -> Floats:
+    return np.asarray(iqm(np.concatenate(scores, axis=-1), axis=-1))
 
 
 def bootstrap_interval(
@@ -138,7 +144,7 @@ def _mean_win_rate(x: Sequence[Floats], y: Sequence[Floats]) -> Floats:
 
 
 def _mean_difference(x: Sequence[Floats], y: Sequence[Floats]) -> Floats:
-    return np.asarray(pooled(np.mean)(x) - pooled(np.mean)(y))
+    return np.asarray(mean_over_tasks(x) - mean_over_tasks(y))
 
 
 def _two_sided(
@@ -158,19 +164,43 @@ def _two_sided(
     )
 
 
+def mean_band(
+    values: Sequence[Floats], *, confidence: float = 0.95, resamples: int = 2_000, seed: int = 0
+) -> tuple[Floats, Floats] | None:
+    """Interval of the mean over runs at each of several points, from one (runs, points) array per task.
+
+    None where a task has fewer than two runs. A value that is not finite makes the interval of its point NaN.
+    """
+    if any(len(rows) < 2 for rows in values):
+        return None
+    random = np.random.default_rng(seed)
+    total = sum(map(len, values))
+    means = np.zeros((resamples, values[0].shape[1]))
+    for rows in values:
+        number = len(rows)
+        draws = random.integers(number, size=(resamples, number))
+        counts = (draws[:, :, None] == np.arange(number)).sum(1) / total  # how often each was drawn
+        means += counts @ rows
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(means, [tail, 1 - tail], axis=0)
+    return low, high
+
+
 def summarize(scores: Sequence[Floats], *, confidence: float = 0.95, seed: int = 0) -> Summary:
     """Summarize the scores of one configuration; with several tasks, over the runs of all of them."""
     values = np.concatenate([np.asarray(task, dtype=np.float64) for task in scores])
-    several = len(values) > 1
-    with np.errstate(invalid="ignore"):  # infinite scores
+    std = None
+    with np.errstate(invalid="ignore"):  # scores that are not finite
+        if len(values) > 1:
+            std = float(values.std(ddof=1))
         return Summary(
             n=len(values),
-            mean=float(values.mean()),
-            std=float(values.std(ddof=1)) if several else None,
+            mean=float(mean_over_tasks(scores)),
+            std=std,
             mean_interval=bootstrap_interval(
-                scores, pooled(np.mean), confidence=confidence, seed=seed
+                scores, mean_over_tasks, confidence=confidence, seed=seed
             ),
             iqm=float(iqm(values)),
-            iqm_interval=bootstrap_interval(scores, pooled(iqm), confidence=confidence, seed=seed),
+            iqm_interval=bootstrap_interval(scores, _pooled_iqm, confidence=confidence, seed=seed),
             median=float(np.median(values)),
         )

@@ -140,7 +140,7 @@ def read_run(
 ) -> RunReport:
     """Read a run directory, finished or not; `each_row` is called with every row of metrics."""
     run = Path(path)
-    _check_is_run(run)
+    check_is_run(run)
     config = _read_config(run)
     result = _read_json(run / RESULT)
     saved = _newest_manifest(run)
@@ -174,7 +174,8 @@ def _rank(score: Score) -> tuple[bool, float]:
     return (score.mean == score.mean, score.mean)
 
 
-def _check_is_run(run: Path) -> None:
+def check_is_run(run: Path) -> None:
+    """Refuse what is not a run directory: nothing, a file, a checkpoint, a directory of something else."""
     if not run.exists():
         raise CheckpointError(f"{run}: no such file or directory")
     if (run / CONFIG).is_file():
