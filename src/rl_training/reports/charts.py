@@ -246,10 +246,10 @@ def _finish(
     from matplotlib.ticker import MaxNLocator
 
     if values_on_x:
-        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
         axes.xaxis.set_major_formatter(number_text)
     if values_on_y:
-        axes.yaxis.set_major_locator(MaxNLocator(3 if percent else 6))
+        axes.yaxis.set_major_locator(MaxNLocator(3 if percent else 6, steps=[1, 2, 2.5, 5, 10]))
         axes.yaxis.set_major_formatter(_percent if percent else number_text)
     if not filled:
         axes.text(0.5, 0.5, "no values", transform=axes.transAxes, ha="center", color=MUTED)

@@ -82,7 +82,7 @@ class Chart:
 
     def write(self, stem: Path) -> list[Path]:
         """Write `<stem>.svg` and `<stem>.png`, legend and white background included."""
-        if len(self.legend) > 1:
+        if self.legend:
             self._draw_legend()
         paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("svg", "png")]
         for path in paths:

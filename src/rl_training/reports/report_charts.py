@@ -124,7 +124,7 @@ class Charts:
         groups = list(seconds)[:ROWS]
         spans = dict.fromkeys(span for title in groups for span in seconds[title])
         parts = [(span, [seconds[title].get(span, 0.0) for title in groups]) for span in spans]
-        return charts.shares("Where the time went", groups, parts) if parts else None
+        return charts.shares("Shares of wall-clock time", groups, parts) if parts else None
 
     def _score(self, group: Group) -> IntervalRow:
         summary = group.summary
