@@ -12,10 +12,10 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="needs the extra report")
 
-from rl_training.reports import charts
-from rl_training.reports.charts import IntervalRow
-from rl_training.reports.drawing import PALETTE, Chart
-from rl_training.reports.points import Line, shape
+from rl_training.reports.pages import charts
+from rl_training.reports.pages.charts import IntervalRow
+from rl_training.reports.pages.drawing import PALETTE, Chart
+from rl_training.reports.pages.points import Line, shape
 
 AXES = {"x_title": "step", "y_title": "return"}
 HOSTILE = [

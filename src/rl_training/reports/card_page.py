@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rl_training.reports import charts
-from rl_training.reports.charts import IntervalRow
-from rl_training.reports.drawing import Chart
-from rl_training.reports.page import check_installed, write_page
+from rl_training.reports.pages import charts
+from rl_training.reports.pages.charts import IntervalRow
+from rl_training.reports.pages.drawing import Chart
+from rl_training.reports.pages.page import check_installed, write_page
 
 Card = Mapping[str, Any]
 

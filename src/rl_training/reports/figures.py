@@ -8,9 +8,9 @@ from itertools import count
 from pathlib import Path
 
 from rl_training.reports.comparison import Comparison
-from rl_training.reports.drawing import Chart
-from rl_training.reports.page import check_installed
-from rl_training.reports.report_charts import Charts, ordered_metrics
+from rl_training.reports.pages.comparison_charts import Charts, ordered_metrics
+from rl_training.reports.pages.drawing import Chart
+from rl_training.reports.pages.page import check_installed
 from rl_training.reports.report_page import CURVES
 
 

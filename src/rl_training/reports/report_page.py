@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.reports.comparison import Comparison, Group, Improvement
-from rl_training.reports.drawing import Chart
-from rl_training.reports.page import check_installed, write_page
-from rl_training.reports.report_charts import (
+from rl_training.reports.configurations import differences_inside
+from rl_training.reports.pages.comparison_charts import (
     PAIRS,
     ROWS,
     Charts,
     ordered_metrics,
     times_by_group,
 )
+from rl_training.reports.pages.drawing import Chart
+from rl_training.reports.pages.page import check_installed, write_page
 
 CURVES = 40  # charts of metrics on one page, so that it stays small
 _OPEN = 4  # metrics whose charts are shown at first
@@ -100,11 +101,14 @@ class Differences:
 def _differing(comparison: Comparison) -> list[Differences]:
     tables = []
     for task in comparison.tasks:
-        groups = [group for group in comparison.groups if group.task == task.name]
-        keys = list(dict.fromkeys(key for group in groups for key in group.differs))
+        groups = [group for group in comparison.groups if group.task == task.name and group.runs]
+        options = differences_inside(
+            [[run.report for run in group.runs] for group in groups], [task.name] * len(groups)
+        )
+        keys = [key for key in (options[0] if options else ()) if key != "algo"]
         labels = [group.label for group in groups]
-        cells = [[_option(group.differs.get(key)) for key in keys] for group in groups]
-        if not keys or len(groups) < 2:
+        cells = [[_option(mine[key]) for key in keys] for mine in options]
+        if not keys:
             continue
         if len(keys) > len(labels):  # the longer side goes down the page
             keys, labels = labels, keys

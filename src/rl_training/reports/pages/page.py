@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rl_training.config import MissingExtraError, visible
 from rl_training.files import written_aside
-from rl_training.reports.drawing import DARK, GRID, INK, MUTED, PALETTE, Chart
+from rl_training.reports.pages.drawing import DARK, GRID, INK, MUTED, PALETTE, Chart
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -95,7 +95,7 @@ def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
-        loader=PackageLoader("rl_training.reports"),
+        loader=PackageLoader("rl_training.reports.pages"),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_shown,

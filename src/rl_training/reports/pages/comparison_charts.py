@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from rl_training.reports import charts
-from rl_training.reports.charts import IntervalRow
 from rl_training.reports.comparison import Comparison, Group, Improvement, Task
 from rl_training.reports.curves import metric_curves, metric_names
-from rl_training.reports.drawing import PALETTE, Chart
-from rl_training.reports.points import Line
+from rl_training.reports.pages import charts
+from rl_training.reports.pages.charts import IntervalRow
+from rl_training.reports.pages.drawing import PALETTE, Chart
+from rl_training.reports.pages.points import Line
 
 ROWS = 40  # of one chart
 PAIRS = 15  # of one chart of improvements

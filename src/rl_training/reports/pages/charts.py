@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_training.reports.drawing import (
+from rl_training.reports.pages.drawing import (
     FONT,
     INK,
     MUTED,
@@ -26,14 +26,13 @@ from rl_training.reports.drawing import (
     number_text,
     shown,
 )
-from rl_training.reports.points import (
+from rl_training.reports.pages.points import (
     LARGEST,
     Line,
     Values,
     finite,
     finite_line,
     number_or_nan,
-    shape,
     sizes,
 )
 
@@ -68,16 +67,13 @@ def lines(
 ) -> Chart:
     """Lines with bands; those beyond the palette are thin and grey, behind the others."""
     budget = max(20, min(400, _POINTS // max(len(series), 1)))
+    arrays = {number: finite_line(line, budget, log_scale) for number, line in enumerate(series)}
+    drawn = [number for number, (x, *_) in arrays.items() if x.size]
     with drawing(2.9) as (figure, (axes,)):
-        drawn = []
-        for number, curve in enumerate(series):
-            x, y, low, high = finite_line(curve)
-            if log_scale:
-                x, y, low, high = (array[y > 0] for array in (x, y, low, high))
-            if not x.size:
-                continue
-            drawn.append(number)
-            _draw_line(axes, number, *(a[shape(y, budget)] for a in (x, y, low, high)))
+        for number in drawn:
+            if number < len(PALETTE):
+                _draw_line(axes, number, *arrays[number])
+        _draw_others(axes, [arrays[number] for number in drawn if number >= len(PALETTE)])
         axes.set_xlabel(shown(x_title))
         axes.set_ylabel(shown(y_title, 40))
         if log_scale and drawn:
@@ -89,23 +85,22 @@ def lines(
 
 
 def _draw_line(axes: Axes, number: int, x: Any, y: Any, low: Any, high: Any) -> None:
-    listed = number < len(PALETTE)
-    style: dict[str, Any] = {"color": colour_of(number), "zorder": 3 if listed else 2}
-    if not listed:
-        style |= {"linewidth": 0.7, "alpha": 0.6}
-    if x.size == 1:
-        axes.plot(x, y, marker="o", markersize=4, **style)
-    else:
-        axes.plot(x, y, **style)
+    colour = colour_of(number)
+    axes.plot(x, y, marker="o" if x.size == 1 else "", markersize=4, color=colour, zorder=3)
     banded = np.isfinite(low) & np.isfinite(high)
-    if listed and banded.any():
-        band: dict[str, Any] = {
-            "color": colour_of(number),
-            "alpha": 0.18,
-            "linewidth": 0,
-            "zorder": 1,
-        }
+    if banded.any():
+        band: dict[str, Any] = {"color": colour, "alpha": 0.18, "linewidth": 0, "zorder": 1}
         axes.fill_between(x, low, high, where=banded, **band)
+
+
+def _draw_others(axes: Axes, several: Sequence[tuple[NDArray[Any], ...]]) -> None:
+    """Draw lines without a colour of their own as one path with gaps, which is fast and small."""
+    if several:
+        x, y = (
+            np.concatenate([part for arrays in several for part in (arrays[axis], [np.nan])])
+            for axis in (0, 1)
+        )
+        axes.plot(x, y, color=MUTED, linewidth=0.7, alpha=0.5, zorder=2)
 
 
 def intervals(

@@ -42,8 +42,11 @@ def sizes(values: Values) -> NDArray[Any]:
     return np.where((array > 0) & (array < LARGEST), array, 0.0)
 
 
-def finite_line(line: Line) -> tuple[NDArray[Any], ...]:
-    """Arrays x, y, low and high of the points that an axis can show; without a band low and high are NaN."""
+def finite_line(line: Line, budget: int, positive: bool = False) -> tuple[NDArray[Any], ...]:
+    """Arrays x, y, low and high of at most `budget` points that an axis can show.
+
+    Without a band low and high are NaN. With `positive` the axis is logarithmic.
+    """
     x, y = np.asarray(line.x, dtype=float), np.asarray(line.y, dtype=float)
     empty = np.full(y.shape, np.nan)
     low, high = (
@@ -51,8 +54,12 @@ def finite_line(line: Line) -> tuple[NDArray[Any], ...]:
         for values in (line.low, line.high)
     )
     drawable = (np.abs(x) < LARGEST) & (np.abs(y) < LARGEST)
-    band = (np.clip(array[drawable], -LARGEST, LARGEST) for array in (low, high))
-    return x[drawable], y[drawable], *band
+    if positive:
+        drawable &= y > 0
+    (indices,) = drawable.nonzero()
+    indices = indices[shape(y[indices], budget)]
+    band = (np.clip(array[indices], -LARGEST, LARGEST) for array in (low, high))
+    return x[indices], y[indices], *band
 
 
 def shape(values: NDArray[Any], budget: int) -> NDArray[Any]:
