@@ -25,6 +25,7 @@ from rl_training.reports.pages.drawing import (
     drawing,
     number_text,
     shown,
+    text_width,
 )
 from rl_training.reports.pages.points import (
     LARGEST,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 _POINTS = 6_000  # of all lines of one chart
 _DOTS = 400  # of one row or scatter
 _BARS = 30  # of one histogram
+_LABELS = 140  # units of width, of 346
 
 
 @dataclass(frozen=True)
@@ -255,7 +257,12 @@ def _percent(value: float, _: object = None) -> str:
 
 
 def _two_lines(label: str) -> str:
-    return "\n".join(wrap(shown(label, 46), 24, max_lines=2, placeholder="…"))
+    """Break a label into at most two lines that leave room for the chart."""
+    for letters in (24, 18, 12):
+        text = "\n".join(wrap(shown(label, 2 * letters - 2), letters, max_lines=2, placeholder="…"))
+        if text_width(text) < _LABELS:
+            return text
+    return text
 
 
 def _legend(labels: Sequence[str], colours: Sequence[int] | None = None) -> tuple[Key, ...]:

@@ -147,11 +147,9 @@ def drawing(
 def fit(figure: Figure, axes: Sequence[Axes]) -> None:
     """Set margins from the lengths of labels; a layout engine would draw every figure twice."""
     width, height = figure.get_size_inches() * 72
-    letter = 0.62 * FONT
-    texts = (line for axis in axes for text in _tick_texts(axis) for line in text.split("\n"))
-    wide = max(map(len, texts), default=1)
+    labels = max((text_width(text) for axis in axes for text in _tick_texts(axis)), default=1)
     titled = any(axis.get_ylabel() for axis in axes)
-    left = min(wide * letter * 0.92 + 8 + (16 if titled else 0), 0.45 * width)
+    left = labels + 8 + (17 if titled else 0)
     bottom = 34 if axes[-1].get_xlabel() else 20
     top = 20 if axes[0].get_title(loc="left") else 8
     figure.subplots_adjust(
@@ -163,7 +161,17 @@ def fit(figure: Figure, axes: Sequence[Axes]) -> None:
     )
     if titled:
         for axis in axes:
-            axis.yaxis.set_label_coords(-(left - 8) / (width - left - 14), 0.5)
+            axis.yaxis.set_label_coords(-(left - 13) / (width - left - 14), 0.5)
+
+
+def text_width(text: str) -> float:
+    """Measure the longest line of a text, in units of a figure."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    font = FontProperties(family="DejaVu Sans", size=FONT)
+    sizes = (text_to_path.get_text_width_height_descent(s, font, False) for s in text.split("\n"))
+    return max(size[0] for size in sizes)
 
 
 def _tick_texts(axes: Axes) -> list[str]:
