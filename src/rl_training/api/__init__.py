@@ -42,7 +42,7 @@ _MODULES = {
     "rl_training.ope.judging": ("judge",),
     "rl_training.ope.selecting": ("Ranking", "select"),
     "rl_training.reports.card_page": ("write_card",),
-    "rl_training.reports.seeds": ("differences", "group_by_configuration", "summarize_seeds"),
+    "rl_training.reports.configurations": ("differences", "group_by_configuration", "summarize_seeds"),
     "rl_training.data.checks.dataset_checks": ("Finding", "is_wrong"),
     "rl_training.runs.layout": ("check_output_dir", "runs_in"),
     "rl_training.runs.metadata": ("package_versions",),

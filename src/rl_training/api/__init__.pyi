@@ -46,9 +46,9 @@ from rl_training.ope.judging import judge as judge
 from rl_training.ope.selecting import Ranking as Ranking
 from rl_training.ope.selecting import select as select
 from rl_training.reports.card_page import write_card as write_card
-from rl_training.reports.seeds import differences as differences
-from rl_training.reports.seeds import group_by_configuration as group_by_configuration
-from rl_training.reports.seeds import summarize_seeds as summarize_seeds
+from rl_training.reports.configurations import differences as differences
+from rl_training.reports.configurations import group_by_configuration as group_by_configuration
+from rl_training.reports.configurations import summarize_seeds as summarize_seeds
 from rl_training.runs.layout import check_output_dir as check_output_dir
 from rl_training.runs.layout import runs_in as runs_in
 from rl_training.runs.metadata import package_versions as package_versions
