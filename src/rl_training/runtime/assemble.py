@@ -31,8 +31,8 @@ from rl_training.runtime.policy import Policy
 from rl_training.runtime.prepare import (
     SavedPreparation,
     TrainingData,
-    build_offline_dataset,
     check_environment,
+    load_and_split,
     prepare,
     prepare_online,
 )
@@ -43,6 +43,7 @@ from rl_training.spec import ProblemSpec
 
 log = logging.getLogger("rl_training")
 SMALL_NETWORKS = 2**26  # weights, 256 MB
+_IDENTITY = ("sha256", "validation")  # of the dataset of a checkpoint
 
 
 def pick_device(name: str) -> torch.device:
@@ -171,7 +172,7 @@ def new_run(
     note_last_round(config)
     if config.regime == "online":
         return _assemble(config, prepare_online(config), callbacks)
-    data = prepare(config, build_offline_dataset(config, dataset))
+    data = prepare(config, *load_and_split(config, dataset))
     return _assemble(config, data, callbacks)
 
 
@@ -205,8 +206,8 @@ def resumed_run(
             manifest["reward_scale"],
             shaped_log=_shapes_log(checkpoint, config),
         )
-        data = prepare(config, build_offline_dataset(config, dataset, saved=saved), saved=saved)
-    if data.source.get("sha256") != manifest["dataset"].get("sha256"):
+        data = prepare(config, *load_and_split(config, dataset, saved=saved), saved=saved)
+    if any(data.source.get(key) != manifest["dataset"].get(key) for key in _IDENTITY):
         raise CheckpointError(
             f"{checkpoint.path} was trained on other data than {data.source['source']} is now, "
             "so the run cannot go on as the same run"
