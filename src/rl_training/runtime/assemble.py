@@ -22,6 +22,7 @@ from rl_training.runtime.checkpoints.directories import find_checkpoint
 from rl_training.runtime.checkpoints.format import Checkpoint, read_checkpoint
 from rl_training.runtime.checkpoints.manifest import damaged, state_of
 from rl_training.runtime.config.train_config import TrainConfig, without_removed_options
+from rl_training.runtime.evaluation.validation import Validator
 from rl_training.runtime.experience.build import build_experience
 from rl_training.runtime.loop.budget import note_last_round
 from rl_training.runtime.loop.callback import Callback, check_callbacks
@@ -244,9 +245,26 @@ def _assemble(config: TrainConfig, data: TrainingData, callbacks: Iterable[Callb
     algorithm = policy.algorithm
     eager = config.groups.controls.stepper == "eager"
     algorithm.engine = EagerEngine() if eager else CapturedEngine()
+    validator = _validator(config, data, algorithm)
     experience = build_experience(config, data, algorithm)
     state = TrainerState(algorithm, phase=experience.phase)
-    return Run(config, data, algorithm, policy, experience, state, tuple(callbacks))
+    return Run(config, data, algorithm, policy, experience, state, validator, tuple(callbacks))
+
+
+def _validator(
+    config: TrainConfig, data: TrainingData, algorithm: Algorithm[Any]
+) -> Validator | None:
+    """Build the judge on held-out episodes; refuse to watch a metric that this learner lacks."""
+    if data.dataset is None or data.dataset.held_out is None:
+        return None
+    seed = stream_seed(config.seed, "validation")
+    validator = Validator(algorithm, data.dataset.held_out, data.dataset.learning, seed=seed)
+    watched, _ = config.groups.controls.best_metric()
+    if watched.startswith("validation/") and watched not in validator.names:
+        measured = ", ".join(validator.names)
+        message = f"is not measured for {config.algo} here (measured: {measured})"
+        raise ConfigError([Problem(("algo_kwargs", "early_stopping", "metric"), message)])
+    return validator
 
 
 def open_checkpoint(
