@@ -123,6 +123,8 @@ def _stopping_problems(config: TrainConfig, controls: ControlsConfig) -> list[Pr
     validates = config.groups.dataset.validation_fraction is not None
     if watched.startswith("validation/") and not validates:
         message = "is measured on held-out episodes: set validation_fraction, such as 0.1"
+        if config.regime == "online":
+            message = f"is measured on held-out episodes of a dataset, and {config.algo} has none"
         problems.append(Problem((*path, "metric"), message))
     elif watched.startswith("eval/") or not validates:
         advice = "" if config.regime == "online" else f"; {_VALIDATE}"

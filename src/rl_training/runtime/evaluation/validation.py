@@ -20,7 +20,7 @@ from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.support import Support
 from rl_training.data.transitions.batch import Batch
 
-ROWS = 10_000  # measured at most
+ROWS = 4_000  # measured at most
 CHUNK = 2_000  # rows at a time; the distance to the data is that of the first ones
 
 
