@@ -21,7 +21,7 @@ from rl_training.data.support import Support
 from rl_training.data.transitions.batch import Batch
 
 ROWS = 4_000  # measured at most
-CHUNK = 2_000  # rows at a time; the distance to the data is that of the first ones
+CHUNK = 2_000  # rows at a time; only the first chunk is compared with the training data
 
 
 class Validator:
