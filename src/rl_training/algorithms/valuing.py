@@ -1,4 +1,4 @@
-"""Judging a learner on given data: values of its critics and likelihoods of its policy."""
+"""Judging a learner on given data, by the values of its critics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rl_training.models import CategoricalActor, pick
 
 
 class Valuing(Acting):
-    """Values and likelihoods, without gradient, as `validation/*` metrics use them.
+    """Values without gradient, as `validation/*` metrics use them.
 
     The defaults are for networks called `critic` and `target_critic` (and `target_actor`, if there is
     one) that take `(obs, actions)`, or `(obs)` for the values of all discrete choices. A learner whose
@@ -37,11 +37,6 @@ class Valuing(Acting):
         if isinstance(actor, CategoricalActor):
             return (actor(obs).exp() * critic(obs).amin(0)).sum(-1)
         return values_at(critic, obs, actor.sample(obs, generator)).amin(0)
-
-    def log_probs(self, obs: Tensor, actions: Tensor) -> Tensor | None:
-        """Log-likelihoods (batch,) of actions; None for a deterministic policy."""
-        log_prob = getattr(self.actor, "log_prob", None)
-        return None if log_prob is None else log_prob(obs, actions)
 
 
 def values_at(critic: Any, obs: Tensor, actions: Tensor) -> Tensor:

@@ -231,6 +231,8 @@ class Run:
         return [self.watcher]
 
     def _evaluator(self, guard: StepGuard) -> Evaluator | None:
+        if self.config.eval_episodes == 0:
+            return None
         if self.config.env_id is None:
             validated = self.validator is not None
             log.info(
@@ -238,8 +240,6 @@ class Run:
                 "judged on held-out episodes" if validated else "not evaluated (validation_fraction "
                 "would hold out episodes to judge it on)",
             )  # fmt: skip
-            return None
-        if self.config.eval_episodes == 0:
             return None
         return Evaluator(self.policy, self.config.env_id, self.config.groups.env, guard=guard)
 

@@ -50,7 +50,7 @@ class Validator:
         except (TypeError, RuntimeError, AttributeError, IndexError, ValueError) as error:
             message = (
                 f"{self.algorithm.name} cannot be judged on held-out rows ({error}): its class needs "
-                "q_values, bootstrap_values and log_probs that fit its networks"
+                "q_values, bootstrap_values and log_prob that fit its networks"
             )
             raise ConfigError([Problem(("algo_kwargs", "validation_fraction"), message)]) from error
 
@@ -89,9 +89,9 @@ class Validator:
             if next_values is not None:
                 target = batch_target(batch, next_values, gamma)
                 terms["td_error"] = (logged_q - target).double().square()
-        log_probs = algorithm.log_probs(batch.obs, batch.actions)
-        if log_probs is not None:
-            terms["log_prob"] = log_probs
+        log_prob = algorithm.log_prob(batch.obs, batch.actions)
+        if log_prob is not None:
+            terms["log_prob"] = log_prob
         if algorithm.spec.action_kind == "discrete":
             terms["action_distance"] = (policy_actions != batch.actions).float()
         else:
