@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import NormalDist
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -71,3 +73,29 @@ def _t_statistics(deviations: Floats, replicates: int, seed: int) -> Floats:
     varied = spreads > 1e-6 * np.abs(means)
     statistics: Floats = means[varied] * np.sqrt(episodes) / spreads[varied]
     return statistics
+
+
+def student_quantile(confidence: float, freedom: int) -> float:
+    """Two-sided quantile of Student's t by the expansion of Fisher and Cornish, within 1 % from 3 degrees on.
+
+    1 and 2 degrees of freedom are exact.
+    """
+    if freedom == 1:
+        return float(np.tan(np.pi * confidence / 2))
+    if freedom == 2:
+        return float(confidence * np.sqrt(2 / (1 - confidence**2)))
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    terms = (
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92_160,
+    )
+    return sum(term / freedom**power for power, term in enumerate(terms))
+
+
+def replicate_margin(replicates: Floats, confidence: float) -> float:
+    """Half width of an interval from bootstrap replicates that are too few for their quantiles."""
+    spread = float(replicates.std(ddof=1))
+    return student_quantile(confidence, len(replicates) - 1) * spread
