@@ -147,7 +147,7 @@ def test_tensorboard_shows_what_metrics_jsonl_holds(pendulum_config: Any) -> Non
 def test_run_directories_need_neither_torch_nor_numpy() -> None:
     script = (
         "from rl_training.runs import layout, lock, metadata, metrics, reading\n"
-        "from rl_training.reports import seeds\n"
+        "from rl_training.reports import configurations\n"
         "import json, sys; print(json.dumps(sorted(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)

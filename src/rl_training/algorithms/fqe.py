@@ -135,9 +135,10 @@ class FQEAlgorithm(Algorithm[FQEConfig]):
             self.policy_shift.copy_(mean)
         self.has_policy = True
 
-    def load_networks(self, tensors: dict[str, Tensor]) -> None:
-        super().load_networks(tensors)
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        result = super().load_state_dict(*args, **kwargs)
         self.has_policy = True
+        return result
 
     def update_step(self, batch: Batch) -> Terms:
         if not self.has_policy:

@@ -12,7 +12,7 @@ from rl_training.experiment.seed_processes import (
     SeedsFailedError,
     train_in_processes,
 )
-from rl_training.reports.seeds import deviation
+from rl_training.reports.configurations import deviation
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.commands import train
 from rl_training.runtime.config.train_config import TrainConfig

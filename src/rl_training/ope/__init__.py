@@ -3,7 +3,7 @@
     card = ope.judge("runs/td3_bc__...", "log.npz")
     card.verdict        # better than the log, not distinguishable, worse, do not trust this
 
-- `judge`          from a policy and a log to a score card
+- `judging`        from a policy and a log to a score card
 - `judged_log`     episodes, first states, what was cut
 - `judged_policy`  networks of a checkpoint, its actions and their probabilities
 - `fitted_q`       fitted Q evaluation as a run: an ensemble of bootstrap replicates
@@ -12,5 +12,13 @@
 - `intervals`      bootstrap intervals over episodes
 - `estimates`      estimates of both kinds as rows of a card
 - `pictures`       numbers that a card's page draws
+- `selecting`      rank several policies
 - `card`, `verdict`  the score card, and what its verdict rests on
 """
+
+from rl_training.ope.card import CardEstimate, Interval, ScoreCard
+from rl_training.ope.fitted_q import FitOptions
+from rl_training.ope.judging import judge
+from rl_training.ope.selecting import Ranking, select
+
+__all__ = ["CardEstimate", "FitOptions", "Interval", "Ranking", "ScoreCard", "judge", "select"]

@@ -18,6 +18,11 @@ LABELS = {
 }
 
 
+def estimator_label(name: str) -> str:
+    """Name an estimator in words."""
+    return LABELS[name]
+
+
 @dataclass(frozen=True)
 class Interval:
     """A value and the bounds that it lies within at the card's confidence."""
@@ -46,7 +51,7 @@ class CardEstimate:
 
     @property
     def label(self) -> str:
-        return LABELS[self.name]
+        return estimator_label(self.name)
 
     def as_dict(self) -> dict[str, Any]:
         bounds = {"value": None, "low": None, "high": None}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -49,9 +51,19 @@ def fitted_estimate(
     )
 
 
-def without_weighting(reason: str) -> list[CardEstimate]:
-    """Rows of importance weighting where it does not apply."""
-    return [CardEstimate(name, trusted=False, reason=reason) for name in WEIGHTING]
+@dataclass(frozen=True)
+class Weighted:
+    """Importance weighting of one log for one policy."""
+
+    rows: list[CardEstimate]
+    behaviour: BehaviourProbabilities | None = None
+    log10_weights: Numbers | None = None  # of trajectories
+    contributions: Mapping[str, Numbers] = field(default_factory=dict)  # (episodes,) by estimator
+
+    @staticmethod
+    def none(reason: str) -> Weighted:
+        """Rows of importance weighting where it does not apply."""
+        return Weighted([CardEstimate(name, trusted=False, reason=reason) for name in WEIGHTING])
 
 
 def weighted_estimates(
@@ -61,11 +73,8 @@ def weighted_estimates(
     behaviour: BehaviourProbabilities,
     returns: Numbers,
     confidence: float,
-) -> tuple[list[CardEstimate], Numbers]:
-    """Importance weighting with the policy's and the behaviour's log-probabilities (rows,) of logged actions.
-
-    Returns the rows of the card, and the base-10 logarithms of the trajectory weights.
-    """
+) -> Weighted:
+    """Importance weighting with the policy's and the behaviour's log-probabilities (rows,) of logged actions."""
     logged, states, next_states = values.along()
     weighted = WeightedLog(
         log.starts,
@@ -80,7 +89,12 @@ def weighted_estimates(
     )
     results = importance_estimates(weighted, WEIGHTING, confidence=confidence)
     rows = [_row(result, behaviour, returns.mean(0), confidence) for result in results]
-    return rows, weighted.log_weights()[weighted.last] / np.log(10)
+    return Weighted(
+        rows,
+        behaviour,
+        weighted.log_weights()[weighted.last] / np.log(10),
+        {result.name: result.contributions for result in results if result.applies},
+    )
 
 
 def _row(
@@ -108,8 +122,10 @@ def _row(
     )
 
 
-def card_model(behaviour: BehaviourProbabilities) -> dict[str, Any]:
-    """Origin and calibration of the behaviour's probabilities, as plain values."""
+def card_model(behaviour: BehaviourProbabilities | None) -> dict[str, Any] | None:
+    """Origin and calibration of the behaviour's probabilities, as plain values; None if none were used."""
+    if behaviour is None:
+        return None
     return {
         "source": behaviour.source,
         "calibrated": behaviour.calibrated,

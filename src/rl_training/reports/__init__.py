@@ -1,4 +1,12 @@
-"""Reports over several runs, from their directories alone. Imports neither torch nor numpy.
+"""Comparisons of runs, from their directories alone. Imports no torch.
 
-- `seeds`  runs of one configuration together, mean and standard deviation over their seeds
+- `comparison`        `compare_runs`: everything that tables, pages and figures show
+- `curves`            learning curves of any metric, with a band over seeds
+- `compared_runs`     reading of many runs: facts, score and series of each, and those that are broken
+- `grouping`          groups of runs, one per configuration; tasks that groups share
+- `configurations`    which runs have one configuration, in what configurations differ, labels; no numpy
+- `series`            metrics of a run over steps, in bounded memory
+- `statistics`        interquartile mean, bootstrap intervals, probability of improvement, profiles
+- `reference_scores`  D4RL's reference scores, one table
+- `remarks`           what a reader has to know about a comparison
 """

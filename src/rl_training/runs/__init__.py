@@ -8,4 +8,5 @@
 - `sinks`     one class per file: jsonl, csv, npz, TensorBoard
 - `matching`  the run of a given configuration, for a job that is started again
 - `reading`   rows of `metrics.jsonl`, and `read_run`: scores, ending and times of one run
+- `provenance`  version, command and data of a run, from `metadata.json`
 """

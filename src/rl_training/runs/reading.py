@@ -1,10 +1,10 @@
-"""Reading of a run directory: rows of metrics, scores, why the run ended, where its time went."""
+"""Reading of a run directory: rows of metrics, scores, why the run ended, where its time went, how it was made."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,14 @@ from rl_training.runs.layout import (
     MAX_METRICS_BYTES,
     METRICS,
     RESULT,
+    result_warnings,
     step_directories,
 )
+from rl_training.runs.provenance import read_provenance
 
 _MAX_LINE = 1 << 20  # bytes of one row of metrics
 _BEYOND_FLOATS = 10**308  # JSON has whole numbers of any size; arithmetic with these would fail
+_NUMBERS = frozenset((int, float))  # not bool
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,11 @@ class Score:
 
 @dataclass(frozen=True)
 class RunReport:
-    """One run as its directory shows it."""
+    """One run as its directory shows it.
+
+    `command` makes the run again. `dataset` describes the log that it learned from, in short values by dotted
+    name; it is empty without a log. What `metadata.json` does not hold is None or empty.
+    """
 
     run: str
     config: dict[str, Any]
@@ -46,6 +53,11 @@ class RunReport:
     latest: Score | None
     best: Score | None
     seconds: dict[str, float]
+    version: str | None = None
+    created: str | None = None
+    command: str = ""
+    dataset: dict[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     @property
     def algo(self) -> str:
@@ -83,11 +95,15 @@ class RunReport:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Rows of a `metrics.jsonl`; one that is being written, or was cut off, is left out.
+    """Read all rows of a `metrics.jsonl`, as `iterate_rows` does."""
+    return list(iterate_rows(path))
+
+
+def iterate_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Read a `metrics.jsonl` row by row; one that is being written, or was cut off, is left out.
 
     So is a metric whose value is not a number, or whose name cannot be printed.
     """
-    rows = []
     try:
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
@@ -102,14 +118,16 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
                     continue
                 if not isinstance(row, dict):
                     continue
-                row = {k: v for k, v in row.items() if k.isprintable() and _are_numbers(v)}
-                if type(row.get("step")) is int:  # and not too large a number
-                    rows.append(row)
+                if not (set(map(type, row.values())) <= _NUMBERS and "".join(row).isprintable()):
+                    row = {k: v for k, v in row.items() if k.isprintable() and type(v) in _NUMBERS}
+                if not all(_is_in_range(v) for v in row.values() if type(v) is int):
+                    row = {k: v for k, v in row.items() if type(v) is float or _is_in_range(v)}
+                if type(row.get("step")) is int:
+                    yield row
     except FileNotFoundError:
-        return []
+        return
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
-    return rows
 
 
 def latest_metrics(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
@@ -117,35 +135,47 @@ def latest_metrics(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     return {key: value for row in rows for key, value in row.items() if "/" in key}
 
 
-def read_run(path: str | Path) -> RunReport:
-    """Read a run directory, finished or not."""
+def read_run(
+    path: str | Path, each_row: Callable[[dict[str, Any]], object] = lambda _: None
+) -> RunReport:
+    """Read a run directory, finished or not; `each_row` is called with every row of metrics."""
     run = Path(path)
-    _check_is_run(run)
+    check_is_run(run)
     config = _read_config(run)
     result = _read_json(run / RESULT)
     saved = _newest_manifest(run)
-    rows = read_rows(run / METRICS)
-    scores = [
-        Score(row["step"], row["eval/return_mean"], row["eval/return_std"])
-        for row in rows
-        if _are_numbers(row.get("eval/return_mean"), row.get("eval/return_std"))
-    ]
-    scores.sort(key=lambda score: score.step)
-    progress = saved.get("progress", {}).get("global_step", 0)
+    step: int = saved.get("progress", {}).get("global_step", 0)
+    evaluations, latest, best = 0, None, None
+    for row in iterate_rows(run / METRICS):
+        each_row(row)
+        step = max(step, row["step"])
+        if "eval/return_mean" in row and "eval/return_std" in row:
+            score = Score(row["step"], row["eval/return_mean"], row["eval/return_std"])
+            evaluations += 1
+            latest = score if latest is None or score.step >= latest.step else latest
+            best = score if best is None or _rank(score) > _rank(best) else best
     return RunReport(
         run=str(path),
         config=config,
-        step=result.get("step", max([row["step"] for row in rows] + [progress])),
+        step=result.get("step", step),
         finished=bool(result),
         stop_reason=result.get("stop_reason"),
-        evaluations=len(scores),
-        latest=scores[-1] if scores else None,
-        best=max(scores, key=lambda score: score.mean) if scores else None,  # the first, if several
+        evaluations=evaluations,
+        latest=latest,
+        best=best,
         seconds=(result or saved).get("seconds", {}),
+        warnings=result_warnings(run),
+        **asdict(read_provenance(run)),
     )
 
 
-def _check_is_run(run: Path) -> None:
+def _rank(score: Score) -> tuple[bool, float]:
+    """Order scores; NaN is below all others."""
+    return (score.mean == score.mean, score.mean)
+
+
+def check_is_run(run: Path) -> None:
+    """Refuse what is not a run directory: nothing, a file, a checkpoint, a directory of something else."""
     if not run.exists():
         raise CheckpointError(f"{run}: no such file or directory")
     if (run / CONFIG).is_file():
@@ -157,9 +187,12 @@ def _check_is_run(run: Path) -> None:
 
 def _are_numbers(*values: Any) -> bool:
     return all(
-        type(value) is float or (type(value) is int and abs(value) < _BEYOND_FLOATS)
-        for value in values
+        type(value) is float or (type(value) is int and _is_in_range(value)) for value in values
     )
+
+
+def _is_in_range(number: int) -> bool:
+    return -_BEYOND_FLOATS < number < _BEYOND_FLOATS
 
 
 def _read_config(run: Path) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +11,15 @@ from rl_training.config import ConfigError
 from rl_training.data.locations import load_location
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.transitions.normalizer import ObservationNormalizer
-from rl_training.ope.behaviour import BehaviourProbabilities, behaviour_probabilities
+from rl_training.ope.behaviour import behaviour_probabilities
 from rl_training.ope.card import CardEstimate, ScoreCard
 from rl_training.ope.estimates import (
+    Weighted,
     behaviour_interval,
     card_model,
     fitted_estimate,
     replicate_interval,
     weighted_estimates,
-    without_weighting,
 )
 from rl_training.ope.fitted_q import FitOptions, FittedValues, fit_values
 from rl_training.ope.judged_log import JudgedLog, Numbers
@@ -31,6 +33,16 @@ from rl_training.runtime.prepare import SavedPreparation, TrainingData, prepare
 
 OUTPUT_DIR = "runs/ope"
 CONFIDENCE = 0.9
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A score card, and the numbers by episode that two policies are compared with."""
+
+    card: ScoreCard
+    values: FittedValues
+    initial: Numbers  # (members, episodes) fitted values of first states
+    contributions: Mapping[str, Numbers]  # (episodes,) by estimator with importance weights
 
 
 def judge(
@@ -56,15 +68,35 @@ def judge(
         output_dir: Directory for its runs, which the same call takes up again.
         progress_bar: Show the progress of the fits.
     """
-    options = options or FitOptions()
+    judged = judged_policy(policy, stochastic)
+    judgement = judge_policy(
+        judged,
+        open_log(dataset, judged, judged.gamma if gamma is None else gamma),
+        confidence=confidence,
+        options=options or FitOptions(),
+        output_dir=output_dir,
+        progress_bar=progress_bar,
+    )
+    return judgement.card
+
+
+def judge_policy(
+    policy: JudgedPolicy,
+    opened: tuple[JudgedLog, TrainingData],
+    *,
+    confidence: float,
+    options: FitOptions,
+    output_dir: str | Path,
+    progress_bar: bool,
+) -> Judgement:
+    """Fit behaviour and policy, and put the card together."""
     if not 0 < confidence < 1:
         raise ConfigError(f"confidence must lie between 0 and 1, got {confidence}")
-    judged = judged_policy(policy, stochastic)
-    log, data = open_log(dataset, judged, judged.gamma if gamma is None else gamma)
+    log, data = opened
     directory = Path(output_dir).expanduser().absolute()
     behaviour = fit_values(log, data, None, options, directory, progress_bar=progress_bar)
-    values = fit_values(log, data, judged, options, directory, progress_bar=progress_bar)
-    return make_card(judged, log, behaviour, values, confidence)
+    values = fit_values(log, data, policy, options, directory, progress_bar=progress_bar)
+    return make_card(policy, log, behaviour, values, confidence)
 
 
 def judged_policy(policy: str | Path | Policy, stochastic: bool) -> JudgedPolicy:
@@ -101,14 +133,14 @@ def make_card(
     behaviour: FittedValues,
     values: FittedValues,
     confidence: float,
-) -> ScoreCard:
+) -> Judgement:
     """Put estimates, support and verdict together."""
     returns = log.returns + log.rest_discounts * behaviour.final()  # (members, episodes)
     behaviour_value, initial = behaviour_interval(returns, confidence), values.initial()
     actions = compare_actions(policy, log, values.data)
     fitted = fitted_estimate(values, initial, returns, confidence)
-    weighted, weights, model = _weighted(policy, log, values, returns, confidence)
-    estimates = [fitted, *weighted]
+    weighted = _weighted(policy, log, values, returns, confidence)
+    estimates = [fitted, *weighted.rows]
     evidence = Evidence(
         log,
         behaviour_value,
@@ -117,7 +149,7 @@ def make_card(
         values.trace,
     )
     verdict, reasons = judge_evidence(estimates, evidence)
-    return ScoreCard(
+    card = ScoreCard(
         policy=_policy_facts(policy, log),
         log=_log_facts(log),
         gamma=log.gamma,
@@ -131,9 +163,10 @@ def make_card(
         verdict=verdict,
         reasons=reasons,
         notes=_notes(policy, log, estimates),
-        behaviour_model=None if model is None else card_model(model),
-        pictures=draw(initial.mean(0), returns.mean(0), weights, actions),
+        behaviour_model=card_model(weighted.behaviour),
+        pictures=draw(initial.mean(0), returns.mean(0), weighted.log10_weights, actions),
     )
+    return Judgement(card, values, initial, weighted.contributions)
 
 
 def _weighted(
@@ -142,15 +175,13 @@ def _weighted(
     values: FittedValues,
     returns: Numbers,
     confidence: float,
-) -> tuple[list[CardEstimate], Numbers | None, BehaviourProbabilities | None]:
-    """Estimates by importance weighting, the trajectory weights, and the behaviour's probabilities."""
+) -> Weighted:
     log_probs = values.log_probs(policy)
     if log_probs is None:
         reason = "a deterministic policy of continuous actions has no density to weigh with"
-        return without_weighting(reason), None, None
+        return Weighted.none(reason)
     behaviour = behaviour_probabilities(log, values.data)
-    rows, weights = weighted_estimates(log, values, log_probs, behaviour, returns, confidence)
-    return rows, weights, behaviour
+    return weighted_estimates(log, values, log_probs, behaviour, returns, confidence)
 
 
 def _policy_facts(policy: JudgedPolicy, log: JudgedLog) -> dict[str, Any]:

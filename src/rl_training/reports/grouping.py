@@ -1,0 +1,152 @@
+"""Groups of runs, one per configuration, with statistics over their seeds; tasks that groups share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rl_training.reports.compared_runs import ComparedRun
+from rl_training.reports.configurations import (
+    differences_inside,
+    group_by_configuration,
+    labels,
+    task_names,
+)
+from rl_training.reports.reference_scores import reference_scores
+from rl_training.reports.series import MAX_METRICS
+from rl_training.reports.statistics import Summary, summarize
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs of one configuration with several seeds.
+
+    Attributes:
+        label: algorithm and the options in which it differs from others of its task; unique in its task,
+            and the name of one method over tasks.
+        task: name of the task, see `Task`.
+        algo: name of the algorithm.
+        env_id: environment, or None for runs on logs alone.
+        runs: all its runs, by seed, with those that have no score.
+        scores: chosen score of every run that has one, in the order of `runs`.
+        summary: statistics of `scores`; None if there are none.
+        normalised: `summary` of D4RL-normalised scores; None where the environment has no reference scores.
+        normalised_scores: D4RL-normalised `scores`; empty where the environment has no reference scores.
+        differs: options, by dotted name, in which it differs from others of its task; None is the default.
+        warnings: everything a reader has to know before trusting `summary`, such as one seed only.
+    """
+
+    label: str
+    task: str
+    algo: str
+    env_id: str | None
+    runs: tuple[ComparedRun, ...]
+    scores: tuple[float, ...]
+    summary: Summary | None
+    normalised: Summary | None
+    normalised_scores: tuple[float, ...]
+    differs: Mapping[str, Any]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """Name that is unique in the whole comparison."""
+        return f"{self.label} on {self.task}"
+
+
+@dataclass(frozen=True)
+class Task:
+    """Problem whose scores can be compared: an environment, with its dataset if one method has several.
+
+    Attributes:
+        name: environment, with the dataset where that tells tasks apart; the dataset for runs on logs alone.
+        env_id: environment, or None.
+        labels: labels of the groups that were trained on it.
+    """
+
+    name: str
+    env_id: str | None
+    labels: tuple[str, ...]
+
+
+def make_groups(
+    runs: Sequence[ComparedRun], *, is_return: bool, confidence: float, seed: int
+) -> list[Group]:
+    """Group runs by configuration; `is_return` says that scores are returns, which can be normalised."""
+    by_report = {id(run.report): run for run in runs}
+    configurations = group_by_configuration(run.report for run in runs)
+    tasks = task_names(configurations)
+    names = labels(configurations, tasks)
+    kinds = [(group[0].algo, task) for group, task in zip(configurations, tasks, strict=True)]
+    differs = differences_inside(configurations, kinds)
+    groups = []
+    for reports, task, label, options in zip(configurations, tasks, names, differs, strict=True):
+        members = tuple(_without_repeated_seeds([by_report[id(report)] for report in reports]))
+        scores = tuple(run.score for run in members if run.score is not None)
+        reference = reference_scores(reports[0].env_id) if is_return else None
+        normalised = tuple(map(reference.normalise, scores)) if reference else ()
+        groups.append(
+            Group(
+                label=label,
+                task=task,
+                algo=reports[0].algo,
+                env_id=reports[0].env_id,
+                runs=members,
+                scores=scores,
+                summary=_summary(scores, confidence, seed),
+                normalised=_summary(normalised, confidence, seed),
+                normalised_scores=normalised,
+                differs=options,
+                warnings=tuple(_warnings(members)),
+            )
+        )
+    return groups
+
+
+def _summary(scores: Sequence[float], confidence: float, seed: int) -> Summary | None:
+    return summarize([np.array(scores)], confidence=confidence, seed=seed) if scores else None
+
+
+def _without_repeated_seeds(runs: Sequence[ComparedRun]) -> Iterator[ComparedRun]:
+    """Take the score from a run whose seed has one already: it is not an independent sample."""
+    scored: dict[int, str] = {}
+    for run in runs:
+        earlier = scored.get(run.report.seed)
+        if run.score is not None and earlier is not None:
+            yield replace(run, score=None, missing=f"same configuration and seed as {earlier}")
+            continue
+        if run.score is not None:
+            scored[run.report.seed] = run.report.run
+        yield run
+
+
+def _warnings(runs: Sequence[ComparedRun]) -> Iterator[str]:
+    scored = [run for run in runs if run.score is not None]
+    if len(scored) == 1:
+        yield "one seed: no interval"
+    for run in runs:
+        name = f"seed {run.report.seed}"
+        if run.missing is not None:
+            yield f"{name} has no score: {run.missing}"
+        elif run.score is not None and not math.isfinite(run.score):
+            yield f"{name} scored {run.score}: the group is not compared"
+        if run.metrics_left_out:
+            yield f"{name} logged more than {MAX_METRICS} metrics: the others are left out"
+    versions = sorted({run.report.version for run in runs if run.report.version})
+    if len(versions) > 1:
+        yield f"made by versions {', '.join(versions)}"
+
+
+def make_tasks(groups: Sequence[Group]) -> list[Task]:
+    """List the tasks of groups, in the order in which they appear."""
+    members: dict[str, list[Group]] = {}
+    for group in groups:
+        members.setdefault(group.task, []).append(group)
+    return [
+        Task(name, several[0].env_id, tuple(group.label for group in several))
+        for name, several in members.items()
+    ]

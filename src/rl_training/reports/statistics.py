@@ -1,0 +1,206 @@
+"""Statistics over seeds and tasks, with the definitions of Agarwal et al. 2021 (rliable).
+
+Scores are given as one array per task, an entry per run. Intervals are percentile intervals of a stratified
+bootstrap: runs are drawn with replacement inside each task. Every function is deterministic for a given `seed`.
+
+A single run has no interval: it says nothing about the spread over seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+# takes resampled scores, one (resamples, runs) array per task, and returns a value per resample
+Statistic = Callable[[Sequence[Floats]], Floats]
+
+RESAMPLES = 10_000
+_CHUNK = 1 << 20  # numbers that are resampled at a time
+
+
+class Interval(NamedTuple):
+    """Lower and upper end of a bootstrap interval."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Scores of one configuration over its seeds, or over the runs of several tasks.
+
+    Attributes:
+        n: number of runs.
+        mean: mean over runs; with several tasks, over tasks of the mean over runs.
+        std: sample standard deviation over runs; None for one run.
+        mean_interval: bootstrap interval of the mean; None where a task has one run.
+        iqm: interquartile mean, the mean of the middle half.
+        iqm_interval: bootstrap interval of the interquartile mean; None where a task has one run.
+        median: median over runs.
+    """
+
+    n: int
+    mean: float
+    std: float | None
+    mean_interval: Interval | None
+    iqm: float
+    iqm_interval: Interval | None
+    median: float
+
+
+def iqm(scores: Any, axis: int | None = None) -> Any:
+    """Interquartile mean: a quarter of the scores, rounded down, is left out at each end."""
+    values = np.asarray(scores, dtype=np.float64)
+    if axis is None:
+        values, axis = values.reshape(-1), 0
+    number = values.shape[axis]
+    if not np.isfinite(values).all():
+        return np.full(np.delete(values.shape, axis), np.nan)[()]
+    cut = number // 4
+    return np.take(np.sort(values, axis=axis), range(cut, number - cut), axis=axis).mean(axis)
+
+
+def probability_of_improvement(x: Sequence[Floats], y: Sequence[Floats]) -> float:
+    """Probability that a run of X scores higher than one of Y, averaged over tasks; a tie counts half.
+
+    In one task this is the Mann-Whitney U statistic divided by the number of pairs.
+    """
+    return float(np.mean([_win_rate(a, b) for a, b in zip(x, y, strict=True)]))
+
+
+def _win_rate(x: Floats, y: Floats) -> Floats:
+    """Share of pairs in which x is higher; works on the last axis."""
+    pairs = x[..., :, None], y[..., None, :]
+    wins = (pairs[0] > pairs[1]) + 0.5 * (pairs[0] == pairs[1])
+    return np.asarray(wins.mean((-2, -1)))
+
+
+def performance_profile(scores: Sequence[Floats], thresholds: Floats) -> Floats:
+    """Share of runs, over all tasks, that score above each threshold (run-score distribution)."""
+    pooled = np.concatenate([np.asarray(values, dtype=np.float64) for values in scores])
+    return np.asarray((pooled[:, None] > thresholds).mean(0))
+
+
+def mean_over_tasks(scores: Sequence[Floats]) -> Floats:
+    """Mean over tasks of the mean over runs; works on the last axis."""
+    return np.asarray(np.mean([np.mean(task, axis=-1) for task in scores], axis=0))
+
+
+def _pooled_iqm(scores: Sequence[Floats]) -> Floats:
+    return np.asarray(iqm(np.concatenate(scores, axis=-1), axis=-1))
+
+
+def bootstrap_interval(
+    scores: Sequence[Floats],
+    statistic: Statistic,
+    *,
+    confidence: float = 0.95,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Interval | None:
+    """Percentile interval of a statistic, from runs drawn with replacement inside each task.
+
+    None where a task has fewer than two runs, or a score is not finite.
+    """
+    if any(len(values) < 2 or not np.isfinite(values).all() for values in scores):
+        return None
+    random = np.random.default_rng(seed)
+    size = max(1, _CHUNK // sum(map(len, scores)))
+    results = [
+        statistic([_resample(values, min(size, resamples - start), random) for values in scores])
+        for start in range(0, resamples, size)
+    ]
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(np.concatenate(results), [tail, 1 - tail])
+    return Interval(float(low), float(high))
+
+
+def _resample(values: Floats, number: int, random: np.random.Generator) -> Floats:
+    array = np.asarray(values, dtype=np.float64)
+    return array[random.integers(len(array), size=(number, len(array)))]
+
+
+def improvement_interval(
+    x: Sequence[Floats], y: Sequence[Floats], *, confidence: float = 0.95, seed: int = 0
+) -> Interval | None:
+    """Interval of `probability_of_improvement`; both sides are resampled, independently."""
+    return _two_sided(x, y, _mean_win_rate, confidence, seed)
+
+
+def difference_interval(
+    x: Sequence[Floats], y: Sequence[Floats], *, confidence: float = 0.95, seed: int = 0
+) -> Interval | None:
+    """Interval of the mean of X minus the mean of Y; both sides are resampled, independently."""
+    return _two_sided(x, y, _mean_difference, confidence, seed)
+
+
+def _mean_win_rate(x: Sequence[Floats], y: Sequence[Floats]) -> Floats:
+    return np.asarray(np.mean([_win_rate(a, b) for a, b in zip(x, y, strict=True)], axis=0))
+
+
+def _mean_difference(x: Sequence[Floats], y: Sequence[Floats]) -> Floats:
+    return np.asarray(mean_over_tasks(x) - mean_over_tasks(y))
+
+
+def _two_sided(
+    x: Sequence[Floats],
+    y: Sequence[Floats],
+    statistic: Callable[[Sequence[Floats], Sequence[Floats]], Floats],
+    confidence: float,
+    seed: int,
+) -> Interval | None:
+    number = len(x)
+    return bootstrap_interval(
+        [*x, *y],
+        lambda scores: statistic(scores[:number], scores[number:]),
+        confidence=confidence,
+        resamples=2_000,  # as rliable; pairs cost more than means
+        seed=seed,
+    )
+
+
+def mean_band(
+    values: Sequence[Floats], *, confidence: float = 0.95, resamples: int = 2_000, seed: int = 0
+) -> tuple[Floats, Floats] | None:
+    """Interval of the mean over runs at each of several points, from one (runs, points) array per task.
+
+    None where a task has fewer than two runs. A value that is not finite makes the interval of its point NaN.
+    """
+    if any(len(rows) < 2 for rows in values):
+        return None
+    random = np.random.default_rng(seed)
+    total = sum(map(len, values))
+    means = np.zeros((resamples, values[0].shape[1]))
+    for rows in values:
+        number = len(rows)
+        draws = random.integers(number, size=(resamples, number))
+        counts = (draws[:, :, None] == np.arange(number)).sum(1) / total  # how often each was drawn
+        means += counts @ rows
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(means, [tail, 1 - tail], axis=0)
+    return low, high
+
+
+def summarize(scores: Sequence[Floats], *, confidence: float = 0.95, seed: int = 0) -> Summary:
+    """Summarize the scores of one configuration; with several tasks, over the runs of all of them."""
+    values = np.concatenate([np.asarray(task, dtype=np.float64) for task in scores])
+    std = None
+    with np.errstate(invalid="ignore"):  # scores that are not finite
+        if len(values) > 1:
+            std = float(values.std(ddof=1))
+        return Summary(
+            n=len(values),
+            mean=float(mean_over_tasks(scores)),
+            std=std,
+            mean_interval=bootstrap_interval(
+                scores, mean_over_tasks, confidence=confidence, seed=seed
+            ),
+            iqm=float(iqm(values)),
+            iqm_interval=bootstrap_interval(scores, _pooled_iqm, confidence=confidence, seed=seed),
+            median=float(np.median(values)),
+        )
