@@ -180,7 +180,7 @@ def _weighted(
     if log_probs is None:
         reason = "a deterministic policy of continuous actions has no density to weigh with"
         return Weighted.none(reason)
-    behaviour = behaviour_probabilities(log, values.data)
+    behaviour = behaviour_probabilities(log, values.data, values.run_dir.parent)
     return weighted_estimates(log, values, log_probs, behaviour, returns, confidence)
 
 
