@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.data import make_fields
 
 from rl_training import ope
 from rl_training.api import train
@@ -16,7 +17,6 @@ from rl_training.config import ConfigError, DatasetError, RunError
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.ope.selecting import Ranking
 from rl_training.runtime.config.train_config import TrainConfig
-from tests.support.data import make_fields
 
 QUICK = ope.FitOptions(updates=40, members=3, hidden_sizes=(8,), batch_size=16)
 WORDS = ["--updates", "40", "--members", "3", "--hidden-sizes", "8", "-q"]
@@ -66,9 +66,7 @@ def test_a_card_names_policy_log_estimates_and_verdict(
 def test_a_stochastic_policy_is_weighed_and_a_deterministic_one_cannot_be_drawn_from(
     runs: dict[str, Path], tmp_path: Path
 ) -> None:
-    card = ope.judge(
-        runs["awac"], runs["log"], stochastic=True, options=QUICK, output_dir=tmp_path
-    )
+    card = ope.judge(runs["awac"], runs["log"], stochastic=True, options=QUICK, output_dir=tmp_path)
     assert card.policy["acts"] == "stochastic"
     weighted = card.estimate("wdr")
     assert weighted.effective_sample_size is not None
@@ -89,9 +87,7 @@ def test_a_ranking_puts_the_best_first_and_says_how_far_it_is_ahead(
     runs: dict[str, Path], tmp_path: Path
 ) -> None:
     steps = [runs["td3_bc"] / "checkpoints" / name for name in ("step_10", "step_20")]
-    ranking = ope.select(
-        [*steps, runs["awac"]], runs["log"], options=QUICK, output_dir=tmp_path
-    )
+    ranking = ope.select([*steps, runs["awac"]], runs["log"], options=QUICK, output_dir=tmp_path)
     values = [card.estimate("fqe").estimate.value for card in ranking.cards]  # type: ignore[union-attr]
     assert values == sorted(values, reverse=True)
     assert ranking.gap is not None

@@ -11,6 +11,7 @@ Floats = NDArray[np.float64]
 
 # resampled values that are in memory at a time
 CHUNK = 4_000_000
+LEAST_ERROR = 0.25
 
 
 def bootstrap_interval(
@@ -53,7 +54,10 @@ def bootstrap_interval(
         return mean, mean
     deviations = deviations / scale
     statistics = _t_statistics(deviations, replicates, seed)
-    symmetric = np.quantile(np.abs(statistics), confidence)
+    symmetric = max(
+        float(np.quantile(np.abs(statistics), confidence)),
+        student_quantile(confidence, episodes - 1),
+    )
     tails = np.quantile(statistics, [(1 - confidence) / 2, (1 + confidence) / 2])
     error = scale * np.sqrt(deviations @ deviations / (episodes * (episodes - 1)))
     below, above = max(symmetric, tails[1]), max(symmetric, -tails[0])
@@ -61,7 +65,11 @@ def bootstrap_interval(
 
 
 def _t_statistics(deviations: Floats, replicates: int, seed: int) -> Floats:
-    """Mean over standard error in resampled episodes; replicates of equal values have no error and are left out."""
+    """Mean over standard error in resampled episodes.
+
+    The error of a replicate is at least `LEAST_ERROR` of the sample's. Where one episode makes up most of the spread,
+    replicates without it would have hardly any.
+    """
     episodes = len(deviations)
     rng = np.random.default_rng(seed)
     parts = []
@@ -70,8 +78,8 @@ def _t_statistics(deviations: Floats, replicates: int, seed: int) -> Floats:
         drawn = deviations[rng.integers(episodes, size=(min(rows, replicates - begin), episodes))]
         parts.append((drawn.mean(1), drawn.std(1, ddof=1)))
     means, spreads = np.concatenate(parts, axis=1)
-    varied = spreads > 1e-6 * np.abs(means)
-    statistics: Floats = means[varied] * np.sqrt(episodes) / spreads[varied]
+    floor = LEAST_ERROR * float(deviations.std(ddof=1))
+    statistics: Floats = means * np.sqrt(episodes) / np.maximum(spreads, floor)
     return statistics
 
 
