@@ -26,9 +26,9 @@ from rl_training.ope.judged_log import JudgedLog, Numbers
 from rl_training.ope.judged_policy import JudgedPolicy
 from rl_training.ope.pictures import compare_actions, draw
 from rl_training.ope.verdict import Evidence, judge_evidence
-from rl_training.runtime.agreement import read_as_choices
 from rl_training.runtime.config.train_config import TrainConfig
 from rl_training.runtime.policy import Policy
+from rl_training.runtime.preparation.agreement import read_as_choices
 from rl_training.runtime.prepare import SavedPreparation, TrainingData, prepare
 
 OUTPUT_DIR = "runs/ope"
