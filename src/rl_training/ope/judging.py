@@ -11,7 +11,7 @@ from rl_training.config import ConfigError
 from rl_training.data.locations import load_location
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.transitions.normalizer import ObservationNormalizer
-from rl_training.ope.behaviour import behaviour_probabilities
+from rl_training.ope.behaviour import UPDATES, behaviour_probabilities
 from rl_training.ope.card import CardEstimate, ScoreCard
 from rl_training.ope.estimates import (
     Weighted,
@@ -180,7 +180,8 @@ def _weighted(
     if log_probs is None:
         reason = "a deterministic policy of continuous actions has no density to weigh with"
         return Weighted.none(reason)
-    behaviour = behaviour_probabilities(log, values.data, values.run_dir.parent)
+    updates = min(UPDATES, values.algorithm.update_count)  # no longer than the values were fitted
+    behaviour = behaviour_probabilities(log, values.data, values.run_dir.parent, updates=updates)
     return weighted_estimates(log, values, log_probs, behaviour, returns, confidence)
 
 
