@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-.PHONY: install demo test check docs slow faults parity lowest bench release-check clean
+.PHONY: install demo test check test-browser docs slow faults parity lowest bench release-check clean
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -20,6 +20,11 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Opens the pages in a headless Chromium, installed where it is missing; screenshots go to artifacts/browser.
+test-browser: $(VENV)/.installed-dev
+	command -v chromium || (apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium)
+	RL_TRAINING_SCREENSHOTS=artifacts/browser $(BIN)/python -m pytest -n 0 -m browser tests/browser
 
 slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 2 -m slow
@@ -52,7 +57,7 @@ docs: $(VENV)/.installed-dev
 	$(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) .venv-parity .venv-lowest .venv-bench runs site
+	rm -rf $(VENV) .venv-parity .venv-lowest .venv-bench runs site artifacts
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -64,7 +69,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 .venv-lowest/.installed: pyproject.toml constraints-lowest.txt
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/python -m pip --disable-pip-version-check install --quiet \
-		-c constraints-lowest.txt -e ".[minari,hdf5,mujoco,tensorboard,video]" pytest pytest-xdist hypothesis
+		-c constraints-lowest.txt -e ".[minari,hdf5,mujoco,tensorboard,video,report]" pytest pytest-xdist hypothesis
 	@touch $@
 
 .venv-%/.installed: pyproject.toml constraints.txt

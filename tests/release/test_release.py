@@ -65,6 +65,8 @@ def test_the_wheel_holds_every_file_of_the_package(unpacked: Path) -> None:
         ".pyi",
         ".yaml",
         ".typed",
+        ".html",
+        ".css",
     }
 
 
@@ -184,7 +186,7 @@ def test_make_lowest_installs_every_lower_bound() -> None:
     )
     extras = PROJECT["optional-dependencies"]
     requirements = [*PROJECT["dependencies"]]
-    for extra in ("minari", "hdf5", "mujoco", "tensorboard", "video"):
+    for extra in ("minari", "hdf5", "mujoco", "tensorboard", "video", "report"):
         requirements += extras[extra]
     for requirement in requirements:
         name, bound = re.match(r"([\w-]+)(?:\[[\w,]+\])?>=([\d.]+)", requirement).groups()  # type: ignore[union-attr]

@@ -36,6 +36,16 @@ from rl_training.data.checks.dataset_checks import is_wrong as is_wrong
 from rl_training.experiment.configs import load_config as load_config
 from rl_training.experiment.configs import parse_assignments as parse_assignments
 from rl_training.experiment.seed_processes import SeedsFailedError as SeedsFailedError
+from rl_training.ope.card import CardEstimate as CardEstimate
+from rl_training.ope.card import Interval as Interval
+from rl_training.ope.card import ScoreCard as ScoreCard
+from rl_training.ope.card import estimator_label as estimator_label
+from rl_training.ope.fitted_q import FitInterruptedError as FitInterruptedError
+from rl_training.ope.fitted_q import FitOptions as FitOptions
+from rl_training.ope.judging import judge as judge
+from rl_training.ope.selecting import Ranking as Ranking
+from rl_training.ope.selecting import select as select
+from rl_training.reports.card_page import write_card as write_card
 from rl_training.reports.comparison import Aggregate as Aggregate
 from rl_training.reports.comparison import BrokenRun as BrokenRun
 from rl_training.reports.comparison import ComparedRun as ComparedRun
@@ -50,10 +60,11 @@ from rl_training.reports.configurations import summarize_seeds as summarize_seed
 from rl_training.reports.curves import Curve as Curve
 from rl_training.reports.curves import metric_curves as metric_curves
 from rl_training.reports.curves import metric_names as metric_names
+from rl_training.reports.figures import write_figures as write_figures
+from rl_training.reports.report_page import write_report as write_report
 from rl_training.reports.sides import SideComparison as SideComparison
 from rl_training.reports.sides import TaskComparison as TaskComparison
 from rl_training.reports.sides import compare_sides as compare_sides
-from rl_training.reports.statistics import Interval as Interval
 from rl_training.reports.statistics import Summary as Summary
 from rl_training.reports.tables import comparison_facts as comparison_facts
 from rl_training.reports.tables import side_facts as side_facts
@@ -68,6 +79,7 @@ from rl_training.runs.reading import RunReport as RunReport
 from rl_training.runs.reading import Score as Score
 from rl_training.runs.reading import read_run as read_run
 from rl_training.runtime.callbacks import Callback as Callback
+from rl_training.runtime.checkpoints.directories import checkpoints_of as checkpoints_of
 from rl_training.runtime.checkpoints.directories import find_checkpoint as find_checkpoint
 from rl_training.runtime.config.train_config import TrainConfig as TrainConfig
 from rl_training.runtime.config.train_config import group_classes as group_classes

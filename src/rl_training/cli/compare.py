@@ -12,7 +12,7 @@ from rl_training import api
 from rl_training.cli.console import JsonOption, say, say_json, say_table
 
 if TYPE_CHECKING:
-    from rl_training.api import Interval, SideComparison, Summary, TaskComparison, Verdict
+    from rl_training.api import SideComparison, Summary, TaskComparison, Verdict
 
 TOO_HIGH = "chosen after the fact, so it is too high"
 _ONE_SEED = "one seed: no interval"
@@ -117,15 +117,15 @@ def plus_minus(mean: float, spread: float | None) -> str:
     return number(mean, size) + ("" if spread is None else f" ± {number(spread, size)}")
 
 
-def between(interval: Interval | None, summary: Summary) -> str:
+def between(interval: tuple[float, float] | None, summary: Summary) -> str:
     """Write an interval with as many decimals as the mean has."""
     if interval is None:
         return "one seed" if summary.n == 1 else "none"
     return _span(interval, size_of(summary))
 
 
-def _span(interval: Interval, size: float) -> str:
-    return f"{number(interval.low, size)} to {number(interval.high, size)}"
+def _span(interval: tuple[float, float], size: float) -> str:
+    return f"{number(interval[0], size)} to {number(interval[1], size)}"
 
 
 def size_of(summary: Summary) -> float:

@@ -33,13 +33,25 @@ def report(
     best: BestOption = False,
     csv: Annotated[
         str | None,
-        typer.Option("--csv", help="Also write tables as CSV files to DIR.", metavar="DIR"),
+        typer.Option("--csv", help="Also write its tables as CSV files to DIR.", metavar="DIR"),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", help="Also write one HTML page.", metavar="FILE"),
+    ] = None,
+    figures: Annotated[
+        str | None,
+        typer.Option("--figures", help="Also write every figure as SVG and PNG to DIR.", metavar="DIR"),
     ] = None,
     json: JsonOption = False,
 ) -> None:
     """Show how runs ended, what they reached with which certainty, and where their time went."""
     comparison = api.compare_runs(runs, metric=metric, choice="best" if best else "final")
     written = [] if csv is None else api.write_tables(comparison, csv)
+    if output is not None:
+        written.append(api.write_report(comparison, output))
+    if figures is not None:
+        written += api.write_figures(comparison, figures)
     if json:
         say_json({**api.comparison_facts(comparison), "written": [str(path) for path in written]})
         return

@@ -1,0 +1,141 @@
+"""Page of a comparison: scores, learning curves, profiles, configurations, data, times, and every run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rl_training.reports.comparison import Comparison, Group, Improvement
+from rl_training.reports.configurations import differences_inside
+from rl_training.reports.pages.comparison_charts import (
+    PAIRS,
+    ROWS,
+    Charts,
+    ordered_metrics,
+    times_by_group,
+)
+from rl_training.reports.pages.drawing import Chart
+from rl_training.reports.pages.page import check_installed, write_page
+
+CURVES = 40  # charts of metrics on one page, so that it stays small
+_OPEN = 4  # metrics whose charts are shown at first
+_SHOWN_PAIRS = 60  # of a table
+_SHOWN_NAMES = 200  # of metrics that are not drawn
+
+
+def write_report(comparison: Comparison, path: str | Path) -> Path:
+    """Write the comparison as one self-contained HTML file."""
+    check_installed()
+    charts = Charts(comparison)
+    metrics, undrawn = _metrics(comparison, charts)
+    runs = [(group, run) for group in comparison.groups for run in group.runs]
+    return write_page(
+        path,
+        "report.html",
+        title=_title(comparison),
+        comparison=comparison,
+        tasks=[(task, charts.scores(task), charts.groups(task)) for task in comparison.tasks],
+        rows=ROWS,
+        aggregates=charts.aggregates(),
+        metrics=metrics,
+        undrawn=undrawn,
+        shown_names=_SHOWN_NAMES,
+        open=_OPEN,
+        profiles=charts.profiles(),
+        improvements=charts.improvements(),
+        pairs=_pairs(comparison),
+        pairs_of_a_chart=PAIRS,
+        differing=_differing(comparison),
+        data_cards=_data_cards(comparison.groups),
+        times=charts.times(),
+        seconds=times_by_group(comparison),
+        runs=runs,
+        unscored=[(group, run) for group, run in runs if run.missing],
+        warned=[(group, run) for group, run in runs if run.report.warnings],
+    )
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric of the page, drawn once per task."""
+
+    name: str
+    charts: list[Chart]
+
+
+def _metrics(comparison: Comparison, charts: Charts) -> tuple[list[Metric], list[str]]:
+    """Draw as many metrics as a page takes, the most wanted first; the others by name."""
+    names = ordered_metrics(comparison)
+    drawn: list[Metric] = []
+    left = CURVES
+    while names and left > 0:
+        name = names.pop(0)
+        drawn.append(Metric(name, charts.curves(name)))
+        left -= len(drawn[-1].charts)
+    return [metric for metric in drawn if metric.charts], names
+
+
+def _title(comparison: Comparison) -> str:
+    labels = list(dict.fromkeys(group.label for group in comparison.groups))
+    tasks = [task.name for task in comparison.tasks]
+    what = ", ".join(labels) if len(labels) <= 4 else f"{len(labels):,} configurations"
+    where = ", ".join(tasks) if len(tasks) <= 3 else f"{len(tasks):,} tasks"
+    return f"{what} on {where}" if labels else "No run that can be read"
+
+
+def _pairs(comparison: Comparison) -> Sequence[Improvement]:
+    return comparison.improvements[:_SHOWN_PAIRS]
+
+
+@dataclass(frozen=True)
+class Differences:
+    """Table of the options in which the configurations of a task differ."""
+
+    task: str
+    columns: list[str]
+    rows: list[tuple[str, list[Any]]]
+
+
+def _differing(comparison: Comparison) -> list[Differences]:
+    tables = []
+    for task in comparison.tasks:
+        groups = [group for group in comparison.groups if group.task == task.name and group.runs]
+        options = differences_inside(
+            [[run.report for run in group.runs] for group in groups], [task.name] * len(groups)
+        )
+        keys = [key for key in (options[0] if options else ()) if key != "algo"]
+        labels = [group.label for group in groups]
+        cells = [[_option(mine[key]) for key in keys] for mine in options]
+        if not keys:
+            continue
+        if len(keys) > len(labels):  # the longer side goes down the page
+            keys, labels = labels, keys
+            cells = [list(column) for column in zip(*cells, strict=True)]
+        tables.append(Differences(task.name, keys, list(zip(labels, cells, strict=True))))
+    return tables
+
+
+def _option(value: Any) -> str:
+    return "default" if value is None else str(value)
+
+
+@dataclass(frozen=True)
+class DataCard:
+    """Facts of a log, and the configurations that learned from it."""
+
+    facts: Mapping[str, Any]
+    labels: list[str]
+
+
+def _data_cards(groups: Sequence[Group]) -> list[DataCard]:
+    cards: dict[str, DataCard] = {}
+    for group in groups:
+        for run in group.runs:
+            facts = run.report.dataset
+            if facts:
+                card = cards.setdefault(repr(sorted(facts.items())), DataCard(facts, []))
+                if group.title not in card.labels:
+                    card.labels.append(group.title)
+    return list(cards.values())
