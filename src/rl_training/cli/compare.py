@@ -47,12 +47,14 @@ def compare(
     if json:
         say_json(api.side_facts(comparison))
         return
-    for task in comparison.tasks:
+    for position, task in enumerate(comparison.tasks):
+        if position:
+            say()
         chosen = f", {TOO_HIGH}" if best else ""
         say(f"{task.task}: {comparison.choice} {comparison.metric}{chosen}")
         _say_task(task, comparison)
-        say()
     for verdict in comparison.overall:
+        say()
         say("over all tasks that both have")
         _say_verdict(verdict, comparison.confidence)
     for run in comparison.broken:
@@ -90,9 +92,15 @@ def _say_verdict(verdict: Verdict, confidence: float) -> None:
         interval = f"{share} {_span(ends, size)}" if ends else _ONE_SEED
         say(f"    difference of means         {number(verdict.difference, size)}, {interval}")
     ends = verdict.probability_interval
-    interval = f"{share} {ends.low:.2f} to {ends.high:.2f}" if ends else _ONE_SEED
+    interval = probability_span(*ends, f"{share} ") if ends else _ONE_SEED
     say(f"    probability of improvement  {verdict.probability:.2f}, {interval}")
-    say(f"    p-value (Mann-Whitney)      {verdict.p_value:.3f}")
+    p_value = "below 0.001" if verdict.p_value < 0.001 else f"{verdict.p_value:.3f}"
+    say(f"    p-value (Mann-Whitney)      {p_value}")
+
+
+def probability_span(low: float, high: float, name: str = "") -> str:
+    """Write an interval of a probability; resampling sides without overlap gives none."""
+    return "no overlap" if low == high else f"{name}{low:.2f} to {high:.2f}"
 
 
 def say_summaries(summaries: Mapping[str, Summary | None], confidence: float) -> None:
@@ -107,8 +115,8 @@ def say_summaries(summaries: Mapping[str, Summary | None], confidence: float) ->
             between(ends, summary) for ends in (summary.mean_interval, summary.iqm_interval)
         )
         rows.append((label, str(summary.n), mean, of_mean, middle, of_middle))
-    share = f"{confidence:.0%}"
-    say_table(("", "runs", "mean ± std", f"{share} of mean", "IQM", f"{share} of IQM"), rows)
+    share = f"{confidence:.0%} interval"
+    say_table(("", "runs", "mean ± std", share, "IQM", share), rows)
 
 
 def plus_minus(mean: float, spread: float | None) -> str:

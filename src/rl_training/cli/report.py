@@ -15,6 +15,7 @@ from rl_training.cli.compare import (
     between,
     number,
     plus_minus,
+    probability_span,
     say_summaries,
     size_of,
 )
@@ -41,7 +42,9 @@ def report(
     ] = None,
     figures: Annotated[
         str | None,
-        typer.Option("--figures", help="Also write every figure as SVG and PNG to DIR.", metavar="DIR"),
+        typer.Option(
+            "--figures", help="Also write every figure as SVG and PNG to DIR.", metavar="DIR"
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -117,11 +120,13 @@ def _say_improvements(improvements: Sequence[Improvement], confidence: float) ->
             each.x,
             each.y,
             f"{each.probability:.2f}",
-            "one seed" if each.low is None else f"{each.low:.2f} to {each.high:.2f}",
+            "one seed"
+            if each.low is None or each.high is None
+            else probability_span(each.low, each.high),
         )
         for each in improvements
     ]
-    say_table(("first", "second", "P", f"{confidence:.0%} of P"), rows)
+    say_table(("first", "second", "P", f"{confidence:.0%} interval"), rows)
 
 
 def _title(group: Group) -> str:

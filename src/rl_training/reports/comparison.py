@@ -194,7 +194,7 @@ def compare_runs(
         profiles=tuple(profiles),
         aggregates=tuple(aggregates),
         broken=tuple(broken),
-        notes=tuple(comparison_notes(groups, tasks, MOST_PAIRS)),
+        notes=tuple(dict.fromkeys(comparison_notes(groups, tasks, MOST_PAIRS))),
     )
 
 

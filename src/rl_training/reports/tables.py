@@ -168,4 +168,6 @@ def _cell(value: Any) -> Any:
     if isinstance(value, str):
         text = visible(value.replace("\n", " "))
         return f"'{text}" if text.startswith(_FORMULA) else text
-    return float(value) if isinstance(value, np.floating) else value
+    if isinstance(value, np.floating):
+        return int(value) if value.is_integer() else float(value)
+    return value

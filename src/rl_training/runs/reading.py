@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -150,10 +151,11 @@ def read_run(
         each_row(row)
         step = max(step, row["step"])
         if "eval/return_mean" in row and "eval/return_std" in row:
-            score = Score(row["step"], row["eval/return_mean"], row["eval/return_std"])
             evaluations += 1
-            latest = score if latest is None or score.step >= latest.step else latest
-            best = score if best is None or _rank(score) > _rank(best) else best
+            if latest is None or row["step"] >= latest["step"]:
+                latest = row
+            if best is None or _is_better(row["eval/return_mean"], best["eval/return_mean"]):
+                best = row
     return RunReport(
         run=str(path),
         config=config,
@@ -161,17 +163,23 @@ def read_run(
         finished=bool(result),
         stop_reason=result.get("stop_reason"),
         evaluations=evaluations,
-        latest=latest,
-        best=best,
+        latest=_score(latest),
+        best=_score(best),
         seconds=(result or saved).get("seconds", {}),
         warnings=result_warnings(run),
         **asdict(read_provenance(run)),
     )
 
 
-def _rank(score: Score) -> tuple[bool, float]:
-    """Order scores; NaN is below all others."""
-    return (score.mean == score.mean, score.mean)
+def _is_better(value: float, other: float) -> bool:
+    """Tell if a value is higher; NaN is below all others."""
+    return value > other or (isnan(other) and not isnan(value))
+
+
+def _score(row: Mapping[str, Any] | None) -> Score | None:
+    if row is None:
+        return None
+    return Score(row["step"], row["eval/return_mean"], row["eval/return_std"])
 
 
 def check_is_run(run: Path) -> None:
