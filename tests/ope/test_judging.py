@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.data import make_fields
 
 from rl_training import ope
 from rl_training.api import train
@@ -16,7 +17,6 @@ from rl_training.config import ConfigError, DatasetError, RunError
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.ope.selecting import Ranking
 from rl_training.runtime.config.train_config import TrainConfig
-from tests.support.data import make_fields
 
 QUICK = ope.FitOptions(updates=40, members=3, hidden_sizes=(8,), batch_size=16)
 WORDS = ["--updates", "40", "--members", "3", "--hidden-sizes", "8", "-q"]

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.data import make_fields
 
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.ope.card import CardEstimate, Interval
 from rl_training.ope.intervals import replicate_margin, student_quantile
 from rl_training.ope.judged_log import JudgedLog
 from rl_training.ope.verdict import Evidence, judge_evidence
-from tests.support.data import make_fields
 
 
 def evidence(**changes: Any) -> Evidence:

@@ -26,9 +26,9 @@ from rl_training.ope.judged_log import JudgedLog, Numbers
 from rl_training.ope.judged_policy import JudgedPolicy
 from rl_training.ope.pictures import compare_actions, draw
 from rl_training.ope.verdict import Evidence, judge_evidence
-from rl_training.runtime.agreement import read_as_choices
 from rl_training.runtime.config.train_config import TrainConfig
 from rl_training.runtime.policy import Policy
+from rl_training.runtime.preparation.agreement import read_as_choices
 from rl_training.runtime.prepare import SavedPreparation, TrainingData, prepare
 
 OUTPUT_DIR = "runs/ope"
@@ -180,7 +180,7 @@ def _weighted(
     if log_probs is None:
         reason = "a deterministic policy of continuous actions has no density to weigh with"
         return Weighted.none(reason)
-    behaviour = behaviour_probabilities(log, values.data)
+    behaviour = behaviour_probabilities(log, values.data, values.run_dir.parent)
     return weighted_estimates(log, values, log_probs, behaviour, returns, confidence)
 
 
