@@ -21,6 +21,7 @@ from rl_training.reports.pages.page import check_installed, write_page
 
 CURVES = 40  # charts of metrics on one page, so that it stays small
 _OPEN = 4  # metrics whose charts are shown at first
+_PAPER_RUNS = 30  # whose commands are printed; of more, only those that are opened
 _SHOWN_PAIRS = 60  # of a table
 _SHOWN_NAMES = 200  # of metrics that are not drawn
 
@@ -52,6 +53,7 @@ def write_report(comparison: Comparison, path: str | Path) -> Path:
         times=charts.times(),
         seconds=times_by_group(comparison),
         runs=runs,
+        paper_runs=_PAPER_RUNS,
         unscored=[(group, run) for group, run in runs if run.missing],
         warned=[(group, run) for group, run in runs if run.report.warnings],
     )

@@ -184,4 +184,4 @@ def _spans_decades(lines: Iterable[Line]) -> bool:
 
 
 def _improvement(pair: Improvement) -> IntervalRow:
-    return IntervalRow(f"{pair.x} over {pair.y}", pair.probability, pair.low, pair.high, colour=0)
+    return IntervalRow(f"{pair.x}\nover {pair.y}", pair.probability, pair.low, pair.high, colour=0)
