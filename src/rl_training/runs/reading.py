@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.config import CheckpointError, ConfigError, parse_yaml
-from rl_training.files import open_regular, parse_json, read_json, read_regular
+from rl_training.files import open_regular, read_json, read_regular
 from rl_training.runs.layout import (
     CHECKPOINTS,
     CONFIG,
@@ -25,6 +26,7 @@ from rl_training.runs.provenance import read_provenance
 _MAX_LINE = 1 << 20  # bytes of one row of metrics
 _BEYOND_FLOATS = 10**308  # JSON has whole numbers of any size; arithmetic with these would fail
 _NUMBERS = frozenset((int, float))  # not bool
+_ROWS = json.JSONDecoder(parse_int=lambda digits: int(digits) if len(digits) <= 308 else None)
 
 
 @dataclass(frozen=True)
@@ -113,15 +115,13 @@ def iterate_rows(path: Path) -> Iterator[dict[str, Any]]:
                 )
             while line := file.readline(_MAX_LINE):
                 try:
-                    row = parse_json(line)
-                except ValueError:
+                    row = _ROWS.decode(line.decode())
+                except (ValueError, RecursionError):
                     continue
                 if not isinstance(row, dict):
                     continue
                 if not (set(map(type, row.values())) <= _NUMBERS and "".join(row).isprintable()):
                     row = {k: v for k, v in row.items() if k.isprintable() and type(v) in _NUMBERS}
-                if not all(_is_in_range(v) for v in row.values() if type(v) is int):
-                    row = {k: v for k, v in row.items() if type(v) is float or _is_in_range(v)}
                 if type(row.get("step")) is int:
                     yield row
     except FileNotFoundError:
