@@ -68,6 +68,7 @@ def test_colours_on_a_page_are_variables_so_that_dark_and_print_can_set_them() -
     }
 
 
+@pytest.mark.filterwarnings("error")
 def test_labels_are_text_whatever_they_hold() -> None:
     rows = [IntervalRow(label, 1.0, 0.5, 2.0, [1.0]) for label in HOSTILE]
     ones = [(label, [1.0] * len(HOSTILE)) for label in HOSTILE]

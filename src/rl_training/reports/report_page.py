@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rl_training.reports.comparison import Comparison, Group, Improvement
+from rl_training.reports.comparison import Comparison, Improvement
 from rl_training.reports.configurations import differences_inside
 from rl_training.reports.pages.comparison_charts import (
     PAIRS,
@@ -49,7 +49,7 @@ def write_report(comparison: Comparison, path: str | Path) -> Path:
         pairs=_pairs(comparison),
         pairs_of_a_chart=PAIRS,
         differing=_differing(comparison),
-        data_cards=_data_cards(comparison.groups),
+        data_cards=_data_cards(comparison),
         times=charts.times(),
         seconds=times_by_group(comparison),
         runs=runs,
@@ -127,17 +127,30 @@ def _option(value: Any) -> str:
 class DataCard:
     """Facts of a log, and the configurations that learned from it."""
 
+    source: str
     facts: Mapping[str, Any]
     labels: list[str]
 
 
-def _data_cards(groups: Sequence[Group]) -> list[DataCard]:
+def _data_cards(comparison: Comparison) -> list[DataCard]:
     cards: dict[str, DataCard] = {}
-    for group in groups:
-        for run in group.runs:
-            facts = run.report.dataset
-            if facts:
-                card = cards.setdefault(repr(sorted(facts.items())), DataCard(facts, []))
-                if group.title not in card.labels:
-                    card.labels.append(group.title)
+    several = len(comparison.tasks) > 1
+    for group in comparison.groups:
+        label = group.title if several else group.label
+        for facts in (run.report.dataset for run in group.runs):
+            if not facts:
+                continue
+            source = str(facts.get("source", "log"))
+            shown = {_words(k): v for k, v in facts.items() if k != "source" and _tells(v)}
+            card = cards.setdefault(repr(sorted(facts.items())), DataCard(source, shown, []))
+            if label not in card.labels:
+                card.labels.append(label)
     return list(cards.values())
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ").replace(".", ", ")
+
+
+def _tells(value: Any) -> bool:
+    return value is not None and str(value) not in ("", "[]", "{}")

@@ -255,7 +255,7 @@ def _finish(
 
 
 def _percent(value: float, _: object = None) -> str:
-    return f"{100 * value:.3g} %"
+    return f"{100 * value:.3g}\u00a0%"
 
 
 def _two_lines(label: str) -> str:

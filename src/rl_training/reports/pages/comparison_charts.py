@@ -122,7 +122,9 @@ class Charts:
         """Shares of wall-clock time by what it was spent on."""
         seconds = times_by_group(self._comparison)
         groups = list(seconds)[:ROWS]
-        spans = dict.fromkeys(span for title in groups for span in seconds[title])
+        spans = dict.fromkeys(
+            span for title in groups for span, value in seconds[title].items() if value
+        )
         parts = [(span, [seconds[title].get(span, 0.0) for title in groups]) for span in spans]
         return charts.shares("Shares of wall-clock time", groups, parts) if parts else None
 

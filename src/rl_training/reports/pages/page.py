@@ -77,7 +77,7 @@ def percent(value: float | None) -> str:
     """Write a share as a percentage, or a dash."""
     if value is None or not math.isfinite(value):
         return "–"
-    return f"{100 * value:.3g} %"
+    return f"{100 * value:.3g}\u00a0%"
 
 
 def interval(low: float | None, high: float | None) -> str:
