@@ -25,7 +25,9 @@ from rl_training.reports.statistics import (
 def recorded() -> dict[str, Any]:
     """Outputs of rliable; `tests/fixtures/record_rliable.py` made them."""
     facts = json.loads((Path(__file__).parent / "fixtures" / "rliable.json").read_text())
-    return {key: np.array(value) if isinstance(value, list) else value for key, value in facts.items()}
+    return {
+        key: np.array(value) if isinstance(value, list) else value for key, value in facts.items()
+    }
 
 
 def test_aggregates_are_those_of_rliable(recorded: dict[str, Any]) -> None:

@@ -39,6 +39,7 @@ def write_report(comparison: Comparison, path: str | Path) -> Path:
         comparison=comparison,
         tasks=[(task, charts.scores(task), charts.groups(task)) for task in comparison.tasks],
         rows=ROWS,
+        warnings={task.name: _warnings(comparison, task.name) for task in comparison.tasks},
         aggregates=charts.aggregates(),
         metrics=metrics,
         undrawn=undrawn,
@@ -85,6 +86,15 @@ def _title(comparison: Comparison) -> str:
     what = ", ".join(labels) if len(labels) <= 4 else f"{len(labels):,} configurations"
     where = ", ".join(tasks) if len(tasks) <= 3 else f"{len(tasks):,} tasks"
     return f"{what} on {where}" if labels else "No run that can be read"
+
+
+def _warnings(comparison: Comparison, task: str) -> dict[str, list[str]]:
+    """Labels of the groups of a task that a warning is about, by its text."""
+    labels: dict[str, list[str]] = {}
+    for group in comparison.groups:
+        for warning in group.warnings if group.task == task else ():
+            labels.setdefault(warning, []).append(group.label)
+    return labels
 
 
 def _pairs(comparison: Comparison) -> Sequence[Improvement]:

@@ -14,7 +14,7 @@ from rl_training.reports.pages.charts import IntervalRow
 from rl_training.reports.pages.drawing import PALETTE, Chart
 from rl_training.reports.pages.points import Line
 
-ROWS = 40  # of one chart
+ROWS = 25  # of one chart
 PAIRS = 15  # of one chart of improvements
 _FIRST = ("rollout/return_mean", "train/critic_loss", "train/actor_loss")
 _ORDER = (
@@ -40,7 +40,7 @@ class Charts:
         return charts.intervals(
             f"Mean score on {task.name}, with {confidence:.3g} % intervals",
             [self._score(group) for group in groups[:ROWS]],
-            x_title=self._comparison.metric,
+            x_title=f"{self._comparison.choice} {self._comparison.metric}",
         )
 
     def groups(self, task: Task) -> list[Group]:
