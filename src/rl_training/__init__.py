@@ -6,6 +6,7 @@ Each room imports only from those below it:
 - `cli`         command line
 - `api`         everything that users import, and all that the command line calls
 - `experiment`  configurations from files, several seeds, names of the registry
+- `ope`         off-policy evaluation: policies judged by a log
 - `runtime`     one training loop, evaluation, checkpoints
 - `algorithms`  learners, a file each, and their registry
 - `models`      networks and distributions
@@ -47,8 +48,8 @@ except PackageNotFoundError:  # a source tree that was never installed
     __version__ = "0.0.0"
 
 _ROOMS = (
-    "algorithms", "api", "cli", "config", "data", "envs", "experiment", "models", "reports", "runs",
-    "runtime",
+    "algorithms", "api", "cli", "config", "data", "envs", "experiment", "models", "ope", "reports",
+    "runs", "runtime",
 )  # fmt: skip
 
 

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from rl_training.models.actors import Actor
+from rl_training.models.actors import Actor, CategoricalActor
 from rl_training.models.numpy_forward import NumpyFunction
 from rl_training.spec import ProblemSpec
 
@@ -31,6 +32,22 @@ class Acting(nn.Module):
         if explore:
             return actor.sample(obs, self.generator if generator is None else generator)
         return actor.mode(obs)
+
+    @torch.no_grad()
+    def choice_probabilities(self, obs: Tensor, *, explore: bool = False) -> Tensor:
+        """Probabilities (batch, choices) of discrete actions; all on the best one without `explore`."""
+        if explore and isinstance(self.actor, CategoricalActor):
+            probabilities: Tensor = self.actor(obs).exp()
+            return probabilities
+        return F.one_hot(self.act(obs), self.spec.action_dim).float()
+
+    @torch.no_grad()
+    def log_prob(self, obs: Tensor, actions: Tensor) -> Tensor | None:
+        """Log-probability (batch,) of actions that the policy draws; None if it draws none."""
+        if not hasattr(self.actor, "log_prob"):
+            return None
+        log_prob: Tensor = self.actor.log_prob(obs, actions)
+        return log_prob
 
     def explore(
         self, obs: NDArray[np.float32], rng: np.random.Generator, progress: float

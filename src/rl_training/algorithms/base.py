@@ -93,6 +93,9 @@ class Algorithm(Acting, Generic[ConfigT]):
     offline_to_online: ClassVar[type[OfflineToOnlineConfig]] = OfflineToOnlineConfig
     joint_updates: ClassVar[bool] = False  # one batch holds the rows of a whole round of updates
     gives_priorities: ClassVar[bool] = False  # sets `priorities` and reads the batch's weights
+    # each of `num_critics` members learns from its own bootstrap sample of a log's episodes: the
+    # batch's weights are (batch, members)
+    bootstraps_episodes: ClassVar[bool] = False
     online_progress: float | None = None  # share of the steps gone by, once it collects
     priorities: Tensor | None = None  # (B,) errors of the last batch, for prioritised replay
 

@@ -39,6 +39,7 @@ class AlgorithmSpec:
     config: type[AlgorithmConfig]
     regimes: tuple[Regime, ...]
     action_kinds: tuple[ActionKind, ...]
+    listed: bool = True  # false for what learns no policy of its own
 
     @property
     def class_name(self) -> str:
@@ -62,8 +63,12 @@ def register(
     *,
     regimes: tuple[Regime, ...] = ("offline",),
     action_kinds: tuple[ActionKind, ...] = ("continuous",),
+    listed: bool = True,
 ) -> Callable[[AlgorithmT], AlgorithmT]:
-    """Make a learner known under `name`; its class is called `<Name>Algorithm`."""
+    """Make a learner known under `name`; its class is called `<Name>Algorithm`.
+
+    One that is not `listed` is no choice for users: the package itself trains it.
+    """
 
     def decorate(algorithm: AlgorithmT) -> AlgorithmT:
         earlier = _SPECS.get(name)
@@ -78,7 +83,7 @@ def register(
                 f"its name must end in 'Algorithm'"
             )
         _SPECS[name] = AlgorithmSpec(
-            name, algorithm, algorithm.config_class, tuple(regimes), tuple(action_kinds)
+            name, algorithm, algorithm.config_class, tuple(regimes), tuple(action_kinds), listed
         )
         algorithm.name = name
         return algorithm
@@ -132,15 +137,16 @@ def load_plugin(plugin: str) -> None:
 
 def list_algorithm_specs() -> list[AlgorithmSpec]:
     discover()
-    return [_SPECS[name] for name in sorted(_SPECS)]
+    return [_SPECS[name] for name in sorted(_SPECS) if _SPECS[name].listed]
 
 
 def get_algorithm_spec(name: str) -> AlgorithmSpec:
     discover()
     if name not in _SPECS:
-        names = ", ".join(sorted(_SPECS))
+        known = [spec.name for spec in list_algorithm_specs()]
+        names = ", ".join(known)
         hint = (
-            suggest(name, _SPECS)
+            suggest(name, known)
             or f" (known: {names}; --plugin FILE, or load_plugin(FILE), adds your own)"
         )
         raise ConfigError([Problem(("algo",), f"unknown algorithm {name!r}{hint}")])

@@ -36,6 +36,16 @@ from rl_training.data.checks.dataset_checks import is_wrong as is_wrong
 from rl_training.experiment.configs import load_config as load_config
 from rl_training.experiment.configs import parse_assignments as parse_assignments
 from rl_training.experiment.seed_processes import SeedsFailedError as SeedsFailedError
+from rl_training.ope.card import CardEstimate as CardEstimate
+from rl_training.ope.card import Interval as Interval
+from rl_training.ope.card import ScoreCard as ScoreCard
+from rl_training.ope.card import estimator_label as estimator_label
+from rl_training.ope.fitted_q import FitInterruptedError as FitInterruptedError
+from rl_training.ope.fitted_q import FitOptions as FitOptions
+from rl_training.ope.judging import judge as judge
+from rl_training.ope.selecting import Ranking as Ranking
+from rl_training.ope.selecting import select as select
+from rl_training.reports.card_page import write_card as write_card
 from rl_training.reports.configurations import differences as differences
 from rl_training.reports.configurations import group_by_configuration as group_by_configuration
 from rl_training.reports.configurations import summarize_seeds as summarize_seeds
@@ -48,6 +58,7 @@ from rl_training.runs.reading import RunReport as RunReport
 from rl_training.runs.reading import Score as Score
 from rl_training.runs.reading import read_run as read_run
 from rl_training.runtime.callbacks import Callback as Callback
+from rl_training.runtime.checkpoints.directories import checkpoints_of as checkpoints_of
 from rl_training.runtime.checkpoints.directories import find_checkpoint as find_checkpoint
 from rl_training.runtime.config.train_config import TrainConfig as TrainConfig
 from rl_training.runtime.config.train_config import group_classes as group_classes

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from rl_training import api
-from rl_training.cli import data, doctor, evaluate, predict, report, show, signals, train
+from rl_training.cli import data, doctor, evaluate, ope, predict, report, show, signals, train
 from rl_training.cli.console import note, say, show_notes, stdout_for_result
 from rl_training.config import RLTrainingError, RunError
 from rl_training.imports import working_directory
@@ -31,6 +31,8 @@ app.command("eval")(evaluate.evaluate)
 app.command("predict")(predict.predict)
 app.add_typer(data.app, name="data")
 app.command("report")(report.report)
+app.command("ope")(ope.ope)
+app.command("select")(ope.select)
 app.command("list")(show.list_known)
 app.command("explain")(show.explain)
 app.command("config")(show.config)

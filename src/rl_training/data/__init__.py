@@ -9,6 +9,7 @@ Faces, which users import:
 - `collecting`        a dataset from a policy and an environment
 - `memory`            memory of the machine, compared with what a replay buffer takes
 - `locations`         datasets as the command line names them
+- `support`           states and actions that a dataset has rows near to
 - `saving`            writing a dataset to a file
 - `rewriting`         dropping rows without a next observation, renumbering actions
 - `dataset_config`, `replay_config`, `offline_to_online_config`   groups of options

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -92,15 +92,23 @@ def _check_size(checkpoint: Checkpoint, config: TrainConfig) -> None:
     Small ones are compared when they are loaded: an algorithm need not use its `hidden_sizes`.
     """
     options = config.groups.algorithm.model_dump()
-    widths = options.get("hidden_sizes", ())
-    critic = _weights(options.get("critic_hidden_sizes", widths)) + options.get("num_quantiles", 1)
-    claimed = max(_weights(widths), critic * options.get("num_critics", 1))
+    claimed = _claimed(options)
+    if options.get("policy_algo") is not None:  # a network of its own inside
+        inner = get_algorithm_spec(options["policy_algo"]).config(**options["policy_options"])
+        claimed = max(claimed, _claimed(inner.model_dump()))
     saved = sum(tensor.numel() for tensor in checkpoint.tensors.values())
     if claimed > max(saved, SMALL_NETWORKS):
         raise damaged(
             checkpoint.path,
             f"it has {saved:,} numbers, and its options ask for at least {claimed:,}",
         )
+
+
+def _claimed(options: Mapping[str, Any]) -> int:
+    """Count the weights that the networks of these options have at least."""
+    widths = options.get("hidden_sizes", ())
+    critic = _weights(options.get("critic_hidden_sizes", widths)) + options.get("num_quantiles", 1)
+    return int(max(_weights(widths), critic * options.get("num_critics", 1)))
 
 
 def _weights(widths: Sequence[int]) -> int:
@@ -170,9 +178,9 @@ def new_run(
         )  # fmt: skip
     note_last_round(config)
     if config.regime == "online":
-        return _assemble(config, prepare_online(config), callbacks)
+        return assemble(config, prepare_online(config), callbacks)
     data = prepare(config, build_offline_dataset(config, dataset))
-    return _assemble(config, data, callbacks)
+    return assemble(config, data, callbacks)
 
 
 def _refuse_dataset(config: TrainConfig, dataset: TransitionDataset | None) -> None:
@@ -211,7 +219,7 @@ def resumed_run(
             f"{checkpoint.path} was trained on other data than {data.source['source']} is now, "
             "so the run cannot go on as the same run"
         )
-    run = _assemble(config, data, callbacks)
+    run = assemble(config, data, callbacks)
     run.checkpoint = checkpoint
     tensors = checkpoint.tensors
     with closed_after_error(run.experience.close), state_of(checkpoint.path):
@@ -238,7 +246,8 @@ def _shapes_log(checkpoint: Checkpoint, config: TrainConfig) -> bool:
     return False
 
 
-def _assemble(config: TrainConfig, data: TrainingData, callbacks: Iterable[Callback]) -> Run:
+def assemble(config: TrainConfig, data: TrainingData, callbacks: Iterable[Callback] = ()) -> Run:
+    """Build a run on prepared data, with untrained networks."""
     policy = build_policy(config, data.spec, data.normalizer)
     algorithm = policy.algorithm
     eager = config.groups.controls.stepper == "eager"

@@ -225,12 +225,12 @@ class Run:
         return [self.watcher]
 
     def _evaluator(self, guard: StepGuard) -> Evaluator | None:
+        if self.config.eval_episodes == 0:
+            return None
         if self.config.env_id is None:
             log.info(
                 "no environment: the policy is not evaluated; `rl-training eval RUN --env ID` does so"
             )
-            return None
-        if self.config.eval_episodes == 0:
             return None
         return Evaluator(self.policy, self.config.env_id, self.config.groups.env, guard=guard)
 

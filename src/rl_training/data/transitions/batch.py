@@ -24,7 +24,7 @@ class Batch:
     next_actions: Tensor | None = None  # like actions; anything where not valid
     next_action_valid: Tensor | None = None  # (B,) float32, 0 or 1
     discounts: Tensor | None = None  # (B,) per-row discount, for n-step rows
-    weights: Tensor | None = None  # (B,) importance weights
+    weights: Tensor | None = None  # (B,) importance weights, or (B, members) of an ensemble
     indices: Tensor | None = None  # (B,) where the rows came from
     returns: Tensor | None = None  # (B,) discounted returns to go; -inf where not known
     # Not an argument, so that dataclasses.replace forgets it and never pairs it with new fields.
@@ -89,6 +89,12 @@ class Batch:
                 values[name] = rows.as_strided(size, value.stride(), rows.storage_offset() + offset)
         batch = Batch(**values)
         object.__setattr__(batch, "_rows", rows)
+        return batch
+
+    def with_weights(self, weights: Tensor) -> Batch:
+        """These rows with other weights, without a copy."""
+        batch = dataclasses.replace(self, weights=weights)
+        object.__setattr__(batch, "_rows", self._rows)
         return batch
 
     def parts(self, count: int) -> list[Batch]:

@@ -95,6 +95,14 @@ def newest_run(path: str | Path) -> Path:
     return runs[-1]
 
 
+def checkpoints_of(path: str | Path) -> list[Path]:
+    """List all checkpoints of a run in order of step; a checkpoint stands for itself."""
+    newest = find_checkpoint(path)
+    if run_directory(Path(path)) is None:
+        return [newest]
+    return [step.absolute() for step in step_directories(newest.parent)]
+
+
 def find_checkpoint(path: str | Path) -> Path:
     """Resolve a path to a checkpoint: itself, or the newest one of a run, or of the newest run in it."""
     target = Path(path)

@@ -38,7 +38,13 @@ def build_experience(
     batch_size = config.groups.algorithm.batch_size
     if config.regime == "offline":
         assert data.dataset is not None
-        return Offline(data.dataset.learning, batch_size, seed=data_seed, device=algorithm.device)
+        return Offline(
+            data.dataset.learning,
+            batch_size,
+            seed=data_seed,
+            device=algorithm.device,
+            members=algorithm.config.num_critics if algorithm.bootstraps_episodes else 0,
+        )
     assert config.env_id is not None
     replay = config.groups.replay
     buffer = build_buffer(

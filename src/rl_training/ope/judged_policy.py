@@ -1,0 +1,88 @@
+"""The policy that is judged: its networks, how it acts, and what it was trained on."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_training.algorithms.base import Algorithm
+from rl_training.data.transitions.normalizer import ObservationNormalizer
+from rl_training.runtime.assemble import load_policy, open_checkpoint
+from rl_training.runtime.policy import Policy
+from rl_training.spec import ProblemSpec
+
+
+@dataclass(frozen=True)
+class JudgedPolicy:
+    """A trained policy, acting by its modes or, if `stochastic`, by drawing."""
+
+    algorithm: Algorithm[Any]
+    normalizer: ObservationNormalizer | None
+    stochastic: bool = False
+    path: Path | None = None
+    trained_on: dict[str, Any] = field(default_factory=dict)  # dataset of its checkpoint
+
+    @classmethod
+    def load(cls, path: str | Path, *, stochastic: bool = False) -> JudgedPolicy:
+        """Load a checkpoint, or the last one of a run."""
+        checkpoint, config = open_checkpoint(path, policy_only=True)
+        policy = load_policy(checkpoint, config)
+        trained_on = checkpoint.manifest.get("dataset") or {}
+        return cls(policy.algorithm, policy.normalizer, stochastic, checkpoint.path, trained_on)
+
+    @classmethod
+    def of(cls, policy: Policy, *, stochastic: bool = False) -> JudgedPolicy:
+        """Judge a policy in memory."""
+        return cls(policy.algorithm, policy.normalizer, stochastic)
+
+    @property
+    def spec(self) -> ProblemSpec:
+        return self.algorithm.spec
+
+    @property
+    def gamma(self) -> float:
+        """Discount that it was trained with; 0.99 if it knows none."""
+        return float(getattr(self.algorithm.config, "gamma", 0.99))
+
+    @property
+    def is_deterministic(self) -> bool:
+        """True if it always takes the same action in a state, as asked or because it cannot draw."""
+        return not self.stochastic or not hasattr(self.algorithm.actor, "log_prob")
+
+    @property
+    def sha256(self) -> str:
+        """Digest of everything that its actions depend on."""
+        digest = hashlib.sha256(repr((self.algorithm.name, self.stochastic)).encode())
+        tensors = dict(self.algorithm.state_dict())
+        if self.normalizer is not None:
+            tensors |= {f"normalizer.{k}": v for k, v in self.normalizer.state_dict().items()}
+        for name in sorted(tensors):
+            digest.update(name.encode() + tensors[name].cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    def inputs(self, obs: Tensor) -> Tensor:
+        """Normalise observations as in its training."""
+        return obs if self.normalizer is None else self.normalizer(obs)
+
+    def actions(self, obs: Tensor, *, seed: int = 0) -> Tensor:
+        """Actions in observations of the log, in [-1, 1] or numbered from 0."""
+        generator = torch.Generator().manual_seed(seed)
+        return self.algorithm.act(self.inputs(obs), explore=self.stochastic, generator=generator)
+
+    def log_probs(self, obs: Tensor, actions: Tensor) -> Tensor | None:
+        """Log-probabilities of the log's actions; None if it has no density: deterministic, continuous."""
+        inputs = self.inputs(obs)
+        if self.spec.action_kind == "discrete":
+            chosen = self.algorithm.choice_probabilities(inputs, explore=self.stochastic)
+            return chosen.gather(1, actions.unsqueeze(1)).squeeze(1).double().log()
+        return None if self.is_deterministic else self.algorithm.log_prob(inputs, actions)
+
+
+def in_pieces(rows: int, size: int = 8_192) -> list[slice]:
+    """Cut a number of rows into slices that fit into memory."""
+    return [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
