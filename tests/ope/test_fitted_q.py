@@ -32,7 +32,9 @@ QUICK = FitOptions(updates=40, members=3, hidden_sizes=(8,), batch_size=16)
 def policy_of(name: str, spec: ProblemSpec = SPEC, **options: Any) -> Policy:
     known = get_algorithm_spec(name)
     config = known.config(**{"hidden_sizes": (8,), **options})
-    return Policy(known.algorithm(spec, config, seed=3), ObservationNormalizer([1.0] * 3, [2.0] * 3))
+    return Policy(
+        known.algorithm(spec, config, seed=3), ObservationNormalizer([1.0] * 3, [2.0] * 3)
+    )
 
 
 def fit(output_dir: Path, options: FitOptions = QUICK, stochastic: bool = False) -> Any:
@@ -213,4 +215,3 @@ def test_a_log_without_episodes_or_with_one_is_refused() -> None:
         JudgedLog(TransitionDataset.from_dict(single), 0.9)
     with pytest.raises(DatasetError, match="gamma 1"):
         JudgedLog(TransitionDataset.from_dict(fields), 1.0)
-

@@ -66,9 +66,7 @@ def test_a_card_names_policy_log_estimates_and_verdict(
 def test_a_stochastic_policy_is_weighed_and_a_deterministic_one_cannot_be_drawn_from(
     runs: dict[str, Path], tmp_path: Path
 ) -> None:
-    card = ope.judge(
-        runs["awac"], runs["log"], stochastic=True, options=QUICK, output_dir=tmp_path
-    )
+    card = ope.judge(runs["awac"], runs["log"], stochastic=True, options=QUICK, output_dir=tmp_path)
     assert card.policy["acts"] == "stochastic"
     weighted = card.estimate("wdr")
     assert weighted.effective_sample_size is not None
@@ -89,9 +87,7 @@ def test_a_ranking_puts_the_best_first_and_says_how_far_it_is_ahead(
     runs: dict[str, Path], tmp_path: Path
 ) -> None:
     steps = [runs["td3_bc"] / "checkpoints" / name for name in ("step_10", "step_20")]
-    ranking = ope.select(
-        [*steps, runs["awac"]], runs["log"], options=QUICK, output_dir=tmp_path
-    )
+    ranking = ope.select([*steps, runs["awac"]], runs["log"], options=QUICK, output_dir=tmp_path)
     values = [card.estimate("fqe").estimate.value for card in ranking.cards]  # type: ignore[union-attr]
     assert values == sorted(values, reverse=True)
     assert ranking.gap is not None
