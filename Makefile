@@ -23,7 +23,7 @@ check: $(VENV)/.installed-dev
 
 # Opens the pages in a headless Chromium, installed where it is missing; screenshots go to artifacts/browser.
 test-browser: $(VENV)/.installed-dev
-	command -v chromium chromium-browser || (apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium)
+	command -v chromium || command -v chromium-browser || (apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium)
 	RL_TRAINING_SCREENSHOTS=artifacts/browser $(BIN)/python -m pytest -n 0 -m browser tests/browser
 
 slow: $(VENV)/.installed-dev
