@@ -8,5 +8,7 @@
 - `series`            metrics of a run over steps, in bounded memory
 - `statistics`        interquartile mean, bootstrap intervals, probability of improvement, profiles
 - `reference_scores`  D4RL's reference scores, one table
-- `remarks`           what a reader has to know about a comparison
+- `sides`             `compare_sides`: directories of runs against each other, task by task
+- `verdicts`          one pair: difference, probability of improvement, and a plain sentence
+- `tables`            a comparison as JSON, as CSV files, and as rows of text
 """

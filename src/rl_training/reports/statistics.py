@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import combinations
+from math import comb
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +23,7 @@ Floats = NDArray[np.float64]
 Statistic = Callable[[Sequence[Floats]], Floats]
 
 RESAMPLES = 10_000
+_PERMUTATIONS = 20_000
 _CHUNK = 1 << 20  # numbers that are resampled at a time
 
 
@@ -163,6 +166,31 @@ def _two_sided(
         resamples=2_000,  # as rliable; pairs cost more than means
         seed=seed,
     )
+
+
+def permutation_test(x: Sequence[Floats], y: Sequence[Floats], seed: int = 0) -> float:
+    """Probability of a win rate at least this far from one half if X and Y were alike (two-sided p-value).
+
+    In one task this is the exact Mann-Whitney test; runs are permuted inside each task. Where there are more than
+    20,000 ways to do so, a random sample of them is taken.
+    """
+    random = np.random.default_rng(seed)
+    exact = len(x) == 1 and comb(len(x[0]) + len(y[0]), len(x[0])) <= _PERMUTATIONS
+    observed, permuted = 0.0, np.zeros(1)
+    for a, b in zip(x, y, strict=True):
+        pooled = np.concatenate([a, b])
+        # midranks from 0: wins over the others, a tie counts half
+        ranks = (pooled[:, None] > pooled).sum(1) + 0.5 * ((pooled[:, None] == pooled).sum(1) - 1)
+        ranks = (ranks - ranks.mean()) / (len(a) * len(b))
+        observed += ranks[: len(a)].sum()
+        if exact:
+            chosen = np.array(list(combinations(range(len(pooled)), len(a))))
+        else:
+            keys = random.random((_PERMUTATIONS, len(pooled)))
+            chosen = keys.argsort(axis=1)[:, : len(a)]
+        permuted = permuted + ranks[chosen].sum(1)
+    extreme = int((np.abs(permuted) >= abs(observed) - 1e-9).sum())
+    return extreme / len(permuted) if exact else (extreme + 1) / (len(permuted) + 1)
 
 
 def mean_band(
