@@ -11,7 +11,7 @@ from rl_training.config import ConfigError
 from rl_training.data.locations import load_location
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.transitions.normalizer import ObservationNormalizer
-from rl_training.ope.behaviour import behaviour_probabilities
+from rl_training.ope.behaviour import UPDATES, behaviour_probabilities
 from rl_training.ope.card import CardEstimate, ScoreCard
 from rl_training.ope.estimates import (
     Weighted,
@@ -96,7 +96,7 @@ def judge_policy(
     directory = Path(output_dir).expanduser().absolute()
     behaviour = fit_values(log, data, None, options, directory, progress_bar=progress_bar)
     values = fit_values(log, data, policy, options, directory, progress_bar=progress_bar)
-    return make_card(policy, log, behaviour, values, confidence)
+    return make_card(policy, log, behaviour, values, confidence, progress_bar=progress_bar)
 
 
 def judged_policy(policy: str | Path | Policy, stochastic: bool) -> JudgedPolicy:
@@ -133,13 +133,15 @@ def make_card(
     behaviour: FittedValues,
     values: FittedValues,
     confidence: float,
+    *,
+    progress_bar: bool = False,
 ) -> Judgement:
     """Put estimates, support and verdict together."""
     returns = log.returns + log.rest_discounts * behaviour.final()  # (members, episodes)
     behaviour_value, initial = behaviour_interval(returns, confidence), values.initial()
     actions = compare_actions(policy, log, values.data)
     fitted = fitted_estimate(values, initial, returns, confidence)
-    weighted = _weighted(policy, log, values, returns, confidence)
+    weighted = _weighted(policy, log, values, returns, confidence, progress_bar)
     estimates = [fitted, *weighted.rows]
     evidence = Evidence(
         log,
@@ -175,12 +177,20 @@ def _weighted(
     values: FittedValues,
     returns: Numbers,
     confidence: float,
+    progress_bar: bool,
 ) -> Weighted:
     log_probs = values.log_probs(policy)
     if log_probs is None:
         reason = "a deterministic policy of continuous actions has no density to weigh with"
         return Weighted.none(reason)
-    behaviour = behaviour_probabilities(log, values.data, values.run_dir.parent)
+    behaviour = behaviour_probabilities(
+        log,
+        values.data,
+        values.run_dir.parent,
+        updates=min(UPDATES, values.options.updates),
+        seed=values.options.seed,
+        progress_bar=progress_bar,
+    )
     return weighted_estimates(log, values, log_probs, behaviour, returns, confidence)
 
 
