@@ -76,10 +76,36 @@ def test_a_stochastic_policy_is_weighed_and_a_deterministic_one_cannot_be_drawn_
         ope.judge(runs["td3_bc"], runs["log"], stochastic=True, output_dir=tmp_path)
 
 
+def test_held_out_episodes_are_judged_by_alone(runs: dict[str, Path], tmp_path: Path) -> None:
+    options = {
+        "dataset_kind": "npz", "dataset_path": str(runs["log"]), "hidden_sizes": [8],
+        "tensorboard": False, "validation_fraction": 0.3,
+    }  # fmt: skip
+    config = TrainConfig(
+        algo="bc", total_timesteps=10, output_dir=str(tmp_path / "runs"), algo_kwargs=options
+    )
+    run, fits = train(config).run_dir, {"options": QUICK, "output_dir": tmp_path / "fits"}
+    whole = ope.judge(run, runs["log"], **fits)
+    assert whole.policy["trained_on_this_log"]
+    apart = ope.judge(run, runs["log"], held_out=True, **fits)
+    assert (apart.log["episodes"], apart.policy["trained_on_this_log"]) == (6, False)
+    other = TransitionDataset.from_dict(make_fields(seed=5))
+    with pytest.raises(ConfigError, match="not the log"):
+        ope.judge(run, other, held_out=True, **fits)
+    with pytest.raises(ConfigError, match="without validation_fraction"):
+        ope.judge(runs["td3_bc"], runs["log"], held_out=True, **fits)
+    with pytest.raises(ConfigError, match="different held-out episodes"):
+        ope.select([run, runs["awac"]], runs["log"], held_out=True, **fits)
+
+
 def test_a_log_of_another_problem_is_refused(runs: dict[str, Path], tmp_path: Path) -> None:
     dataset = TransitionDataset.from_dict(make_fields(obs_dim=4))
     with pytest.raises(DatasetError, match="observations"):
         ope.judge(runs["td3_bc"], dataset, output_dir=tmp_path)
+    fields = make_fields()
+    other_units = TransitionDataset.from_dict({**fields, "actions": 2 * fields["actions"]})
+    with pytest.raises(DatasetError, match="outside the bounds"):
+        ope.judge(runs["td3_bc"], other_units, output_dir=tmp_path)
     assert not list(tmp_path.iterdir())
 
 

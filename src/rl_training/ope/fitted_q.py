@@ -51,6 +51,7 @@ class FittedValues:
     """An ensemble of fitted values, in the log's units."""
 
     algorithm: FQEAlgorithm
+    options: FitOptions
     log: JudgedLog
     data: TrainingData
     counts: Numbers  # (episodes, members): occurrences in each member's bootstrap sample
@@ -159,6 +160,7 @@ def fit_values(
     rows = read_rows(run_dir / METRICS)
     return FittedValues(
         algorithm,
+        options,
         log,
         data,
         resample_counts(len(log.starts), options.members, seed).double().numpy(),

@@ -11,6 +11,7 @@ Floats = NDArray[np.float64]
 
 # resampled values that are in memory at a time
 CHUNK = 4_000_000
+LEAST_ERROR = 0.25
 
 
 def bootstrap_interval(
@@ -22,6 +23,8 @@ def bootstrap_interval(
     seed: int = 0,
 ) -> tuple[float, float]:
     """Bootstrap-t interval of the mean of `contributions`, one per episode: hull of the equal-tailed and symmetric one.
+
+    It is never narrower than Student's interval.
 
     `leverage` is the share of each episode in the weights of a self-normalised estimator. Deviations are divided
     by 1 - leverage, as the jackknife does: linearisation alone understates the influence of a heavy episode.
@@ -36,7 +39,7 @@ def bootstrap_interval(
     | BCa                                 | 88, 88, 88 | 84, 84, 86 | 77, 80, 81 |            |
     | equal-tailed bootstrap-t            | 90, 89, 90 | 87, 86, 88 | 79, 77, 84 |            |
     | symmetric bootstrap-t               | 90, 90, 89 | 87, 89, 90 | 77, 81, 87 |            |
-    | hull of both, with leverage (this)  | 92, 93, 92 | 90, 91, 92 | 85, 86, 92 | 51, 53, 86 |
+    | hull of both, with leverage (this)  | 92, 92, 92 | 91, 90, 92 | 85, 87, 92 | 47, 54, 87 |
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence is {confidence}; it must be between 0 and 1.")
@@ -53,7 +56,10 @@ def bootstrap_interval(
         return mean, mean
     deviations = deviations / scale
     statistics = _t_statistics(deviations, replicates, seed)
-    symmetric = np.quantile(np.abs(statistics), confidence)
+    symmetric = max(
+        float(np.quantile(np.abs(statistics), confidence)),
+        student_quantile(confidence, episodes - 1),
+    )
     tails = np.quantile(statistics, [(1 - confidence) / 2, (1 + confidence) / 2])
     error = scale * np.sqrt(deviations @ deviations / (episodes * (episodes - 1)))
     below, above = max(symmetric, tails[1]), max(symmetric, -tails[0])
@@ -61,7 +67,11 @@ def bootstrap_interval(
 
 
 def _t_statistics(deviations: Floats, replicates: int, seed: int) -> Floats:
-    """Mean over standard error in resampled episodes; replicates of equal values have no error and are left out."""
+    """Mean over standard error in resampled episodes.
+
+    The error of a replicate is at least `LEAST_ERROR` of the sample's. Where one episode makes up most of the spread,
+    replicates without it would have hardly any.
+    """
     episodes = len(deviations)
     rng = np.random.default_rng(seed)
     parts = []
@@ -70,8 +80,8 @@ def _t_statistics(deviations: Floats, replicates: int, seed: int) -> Floats:
         drawn = deviations[rng.integers(episodes, size=(min(rows, replicates - begin), episodes))]
         parts.append((drawn.mean(1), drawn.std(1, ddof=1)))
     means, spreads = np.concatenate(parts, axis=1)
-    varied = spreads > 1e-6 * np.abs(means)
-    statistics: Floats = means[varied] * np.sqrt(episodes) / spreads[varied]
+    floor = LEAST_ERROR * float(deviations.std(ddof=1))
+    statistics: Floats = means * np.sqrt(episodes) / np.maximum(spreads, floor)
     return statistics
 
 
