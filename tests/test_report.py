@@ -17,6 +17,7 @@ from rl_training.runtime import train
 from tests.support.runs import killed_run
 from tests.support.scored_runs import make_run
 
+
 def output(capsys: pytest.CaptureFixture[str], *words: str | Path, code: int = 0) -> str:
     capsys.readouterr()
     found = main(["report", *map(str, words)])

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.scored_runs import make_run
 
 from rl_training import api
 from rl_training.cli.main import main
 from rl_training.config import ConfigError
 from rl_training.reports.series import MAX_METRICS, MAX_POINTS
-from tests.support.scored_runs import make_run
 
 ATTACKS = ["<script>alert(1)</script>/x", "eval/[red]x[/red]", "=cmd|' /C calc'!A0/x", "eval/" + "y" * 5000,
            "train/\u202ereversed", "train/new\nline", "train/\x1b[2J", "step/step", "__class__/x"]  # fmt: skip

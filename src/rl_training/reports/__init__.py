@@ -10,5 +10,5 @@
 - `reference_scores`  D4RL's reference scores, one table
 - `sides`             `compare_sides`: directories of runs against each other, task by task
 - `verdicts`          one pair: difference, probability of improvement, and a plain sentence
-- `tables`            a comparison as JSON, as CSV files, and as rows of text
+- `tables`            a comparison as JSON and as CSV files
 """
