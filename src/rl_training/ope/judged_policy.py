@@ -69,7 +69,8 @@ class JudgedPolicy:
     @property
     def sha256(self) -> str:
         """Digest of everything that its actions depend on."""
-        digest = hashlib.sha256(repr((self.algorithm.name, self.stochastic)).encode())
+        kind = (self.algorithm.name, self.stochastic, self.spec)
+        digest = hashlib.sha256(repr(kind).encode())
         tensors = dict(self.algorithm.state_dict())
         if self.normalizer is not None:
             tensors |= {f"normalizer.{k}": v for k, v in self.normalizer.state_dict().items()}
