@@ -126,13 +126,18 @@ def test_a_ranking_puts_the_best_first_and_says_how_far_it_is_ahead(
 def test_best_is_never_a_policy_that_cannot_be_trusted(
     runs: dict[str, Path], tmp_path: Path
 ) -> None:
-    def card(verdict: Any, value: float) -> ope.ScoreCard:
+    def card(verdict: Any, value: float, trusted: bool = True) -> ope.ScoreCard:
         bounds = ope.Interval(value, value - 1, value + 1)
-        estimate = ope.CardEstimate("fqe", bounds, bounds)
+        estimate = ope.CardEstimate("fqe", bounds, bounds, trusted=trusted)
         return ope.ScoreCard({}, {}, 0.9, 0.9, bounds, [estimate], {}, verdict, [])
 
     doubtful, sound = card("do not trust this", 9.0), card("worse", 1.0)
     assert Ranking("fqe", [doubtful, sound], None).best is sound
+    few_episodes = card("better than the log", 9.0, trusted=False)  # by another estimator
+    assert Ranking("fqe", [few_episodes, sound], None).best is sound
+    ahead = ope.Interval(8.0, 7.0, 9.0)
+    assert not Ranking("fqe", [few_episodes, sound], ahead).is_clear
+    assert Ranking("fqe", [card("worse", 9.0), sound], ahead).is_clear
     with pytest.raises(RunError, match="none of 1 policies"):
         _ = Ranking("fqe", [doubtful], None).best
 

@@ -265,5 +265,7 @@ def _say_ranking(ranking: Any) -> None:
             value = f"{estimate.value:>9.4g}{estimate.low:>10.4g}{estimate.high:>10.4g}"
         say(f"{number:>3}{value}  {card.verdict:<20}  {card.policy['path']}")
     if ranking.gap is not None:
-        clear = "apart" if ranking.is_clear else "not distinguishable"
-        say(f"first and second: {clear}, difference {ranking.gap}")
+        answer = "apart" if ranking.is_clear else "not distinguishable"
+        if not ranking.is_trusted:
+            answer = "not to be trusted"
+        say(f"first and second: {answer}, difference {ranking.gap}")
