@@ -151,7 +151,9 @@ class FQEAlgorithm(Algorithm[FQEConfig]):
     @property
     def draws_actions(self) -> bool:
         """True if values of states are means over draws; probabilities of choices are exact."""
-        return self.config.stochastic and self.spec.action_kind == "continuous"
+        if self.policy is None or self.spec.action_kind == "discrete":
+            return False
+        return self.config.stochastic or self.policy.draws_without_exploring
 
     def choices(self, obs: Tensor, generator: torch.Generator) -> Terms:
         """Actions of the policy (batch, action_dim), or probabilities of its choices (batch, choices)."""

@@ -64,7 +64,9 @@ class JudgedPolicy:
     @property
     def is_deterministic(self) -> bool:
         """True if it always takes the same action in a state, as asked or because it cannot draw."""
-        return not self.stochastic or not hasattr(self.algorithm.actor, "log_prob")
+        if self.stochastic:
+            return not hasattr(self.algorithm.actor, "log_prob")
+        return not self.algorithm.draws_without_exploring
 
     @property
     def sha256(self) -> str:
@@ -114,12 +116,19 @@ class JudgedPolicy:
         return self.algorithm.act(self.inputs(obs), explore=self.stochastic, generator=generator)
 
     def log_probs(self, obs: Tensor, actions: Tensor) -> Tensor | None:
-        """Log-probabilities of the log's actions; None if it has no density: deterministic, continuous."""
+        """Log-probabilities of the log's actions; None if they are continuous and it has no density."""
         inputs = self.inputs(obs)
         if self.spec.action_kind == "discrete":
             chosen = self.algorithm.choice_probabilities(inputs, explore=self.stochastic)
             return chosen.gather(1, actions.unsqueeze(1)).squeeze(1).double().log()
-        return None if self.is_deterministic else self.algorithm.log_prob(inputs, actions)
+        return self.algorithm.log_prob(inputs, actions) if self.stochastic else None
+
+    @property
+    def reason_without_density(self) -> str:
+        """Reason why importance weighting does not apply where `log_probs` is None."""
+        if self.is_deterministic:
+            return "a deterministic policy of continuous actions has no density to weigh with"
+        return "a policy whose critic chooses among draws has no density to weigh with"
 
 
 def in_pieces(rows: int, size: int = 8_192) -> list[slice]:

@@ -211,8 +211,7 @@ def _weighted(
 ) -> Weighted:
     log_probs = values.log_probs(policy)
     if log_probs is None:
-        reason = "a deterministic policy of continuous actions has no density to weigh with"
-        return Weighted.none(reason)
+        return Weighted.none(policy.reason_without_density)
     behaviour = behaviour_probabilities(
         log,
         values.data,
