@@ -196,6 +196,8 @@ def _untrained(config: FQEConfig, spec: ProblemSpec, device: torch.device) -> Al
     """Build the learner whose weights `judge` or a checkpoint fills in; None for the behaviour."""
     if config.policy_algo is None:
         return None
+    if config.policy_algo == "fqe":
+        raise ConfigError("policy_algo: fqe learns no policy to judge")
     kind = get_algorithm_spec(config.policy_algo)
     learner = kind.algorithm(spec, kind.config(**config.policy_options), device=device)
     return learner.requires_grad_(False)

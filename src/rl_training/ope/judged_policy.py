@@ -13,6 +13,7 @@ from torch import Tensor
 from rl_training.algorithms.base import Algorithm
 from rl_training.config import ConfigError
 from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.data.offline_mixers import MIXED
 from rl_training.data.transitions.normalizer import ObservationNormalizer
 from rl_training.runtime.assemble import load_policy, open_checkpoint
 from rl_training.runtime.config.train_config import TrainConfig
@@ -36,6 +37,10 @@ class JudgedPolicy:
     def load(cls, path: str | Path, *, stochastic: bool = False) -> JudgedPolicy:
         """Load a checkpoint, or the last one of a run."""
         checkpoint, config = open_checkpoint(path, policy_only=True)
+        if config.algo == "fqe":
+            raise ConfigError(
+                f"{path} is a fit of `rl-training ope`, not a policy: name the run that it judged"
+            )
         policy = load_policy(checkpoint, config)
         identity = checkpoint.manifest.get("dataset")
         return cls(
@@ -85,19 +90,19 @@ class JudgedPolicy:
         saved = self.identity.get("validation")
         if isinstance(saved, dict) and saved.get("sha256") == dataset.sha256:
             return False
-        same = self.identity.get("sha256") == dataset.sha256
-        return same or self.identity.get("source") == dataset.source
+        if self.identity.get("sha256") == dataset.sha256:
+            return True
+        return dataset.source in str(self.identity.get("source")).split(MIXED)
 
     def held_out(self, dataset: TransitionDataset) -> TransitionDataset:
         """Episodes of its log that it has not learned from."""
         saved = self.identity.get("validation")
-        if self.config is None or not isinstance(saved, dict):
+        fraction = None if self.config is None else self.config.groups.dataset.validation_fraction
+        if self.config is None or fraction is None or not isinstance(saved, dict):
             raise ConfigError(
                 f"{self.path or 'the policy'} was trained without validation_fraction: no episode was "
                 "held out"
             )
-        fraction = self.config.groups.dataset.validation_fraction
-        assert fraction is not None
         part, _ = dataset.split(fraction, stream_seed(self.config.seed, "validation"))
         if part.sha256 != saved.get("sha256"):
             raise ConfigError(
