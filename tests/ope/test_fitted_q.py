@@ -22,6 +22,7 @@ from rl_training.ope.fitted_q import ValueTrace, fit_values
 from rl_training.ope.judged_log import JudgedLog
 from rl_training.ope.judged_policy import JudgedPolicy
 from rl_training.ope.judging import open_log
+from rl_training.runs.lock import RunLock
 from rl_training.runtime.experience.episode_bootstrap import EpisodeBootstrap
 from rl_training.runtime.policy import Policy
 from rl_training.spec import ProblemSpec
@@ -170,6 +171,18 @@ def test_a_finished_fit_is_taken_again_and_another_policy_or_log_gets_its_own(
         dataset = TransitionDataset.from_dict({**fields, "rewards": fields["rewards"] + change})
         fit_values(*open_log(dataset, judged, 0.9), judged, QUICK, tmp_path)
     assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_a_fit_of_another_process_is_left_to_it(
+    tmp_path: Path,
+) -> None:
+    """Two policies judged at once by one log would both fit its behaviour."""
+    whole = fit(tmp_path)
+    (whole.run_dir / "result.json").unlink()
+    with RunLock(whole.run_dir):
+        other = fit(tmp_path)
+    assert other.run_dir != whole.run_dir
+    assert np.array_equal(whole.initial(), other.initial())
 
 
 def test_drawing_actions_for_the_trace_leaves_the_fit_as_it_is(

@@ -68,6 +68,7 @@ def test_a_difference_as_small_as_the_known_error_of_the_fit_is_none() -> None:
     [
         ({"unlike_share": 0.38}, "38% of the policy's actions are unlike any logged one"),
         ({"trace": np.linspace(0, 1, 20)}, "still moves"),
+        ({"trace": np.array([])}, "the metrics of the fit are lost"),
         ({"fitted_behaviour": Interval(9.0, 8.9, 9.1)}, "the log's own value"),
         (
             {"log": JudgedLog(TransitionDataset.from_dict(make_fields(rows=60)), 0.9)},

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from rl_training.config import RunError
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.runs.layout import check_output_dir, finished_step
+from rl_training.runs.lock import RunLockedError
 from rl_training.runs.matching import newest_run_of
 from rl_training.runtime.commands import open_run
 from rl_training.runtime.config.train_config import TrainConfig
@@ -29,15 +31,20 @@ def finished_run(
     callbacks: Iterable[Callback] = (),
     progress_bar: bool = False,
 ) -> Path:
-    """Return the directory of this configuration's finished run: an earlier, a resumed or a new one."""
+    """Return the directory of this configuration's finished run: an earlier, a resumed or a new one.
+
+    A run that another process is at is left to it: two policies judged at once share no fit.
+    """
     run_dir = newest_run_of(config.as_dict(), config.output_dir)
-    if run_dir is None:
-        check_output_dir(config.output_dir)
-        run: Run | TrainResult = begin()
-    elif finished_step(run_dir) == config.total_timesteps:
+    if run_dir is not None and finished_step(run_dir) == config.total_timesteps:
         return run_dir
-    else:
-        run = open_run(run_dir, callbacks=callbacks, dataset=dataset, accept_stop=True)
+    run: Run | TrainResult | None = None
+    if run_dir is not None:
+        with suppress(RunLockedError):
+            run = open_run(run_dir, callbacks=callbacks, dataset=dataset, accept_stop=True)
+    if run is None:
+        check_output_dir(config.output_dir)
+        run = begin()
     result = run if isinstance(run, TrainResult) else run.execute(progress_bar=progress_bar)
     if result.stop_reason == INTERRUPTED:
         raise FitInterruptedError(f"interrupted; the same command goes on with {result.run_dir}")

@@ -86,7 +86,11 @@ def _doubts_of_fit(estimates: Sequence[CardEstimate], evidence: Evidence) -> lis
     assert fqe is not None
     doubts = []
     drift = drift_of(evidence.trace)
-    if drift > LARGEST_DRIFT * (fqe.high - fqe.low) / 2:
+    if np.isnan(drift):
+        doubts.append(
+            "the metrics of the fit are lost, so that nothing says whether it has settled"
+        )
+    elif drift > LARGEST_DRIFT * (fqe.high - fqe.low) / 2:
         doubts.append(
             f"fitted Q evaluation still moves, by {drift:.4g} over its last quarter: raise --updates"
         )
@@ -114,9 +118,9 @@ def _doubts_of_fit(estimates: Sequence[CardEstimate], evidence: Evidence) -> lis
 
 
 def drift_of(trace: Numbers) -> float:
-    """Distance that the estimate moved over the last quarter of a fit."""
+    """Distance that the estimate moved over the last quarter of a fit; NaN if it was not logged."""
     if len(trace) < 4:
-        return 0.0
+        return np.nan
     return float(abs(trace[-1] - trace[-1 - len(trace) // 4]))
 
 

@@ -19,6 +19,10 @@ LOCK = ".lock"
 HOLDER = ".lock.pid"
 
 
+class RunLockedError(OutputError):
+    """Another process trains the run."""
+
+
 class RunLock:
     """Lock of a run directory, held from its making until `release` or the end of a `with` block.
 
@@ -34,7 +38,7 @@ class RunLock:
         try:
             self._lock.acquire(timeout=0)
         except Timeout:
-            raise OutputError(f"{run_dir} is being trained by {self._holder_name()}") from None
+            raise RunLockedError(f"{run_dir} is being trained by {self._holder_name()}") from None
         except OSError as error:
             raise OutputError(f"cannot lock {run_dir}: {error.strerror}") from None
         try:
