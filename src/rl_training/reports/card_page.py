@@ -12,7 +12,7 @@ from typing import Any
 from rl_training.reports.pages import charts
 from rl_training.reports.pages.charts import IntervalRow
 from rl_training.reports.pages.drawing import Chart
-from rl_training.reports.pages.page import check_installed, write_page
+from rl_training.reports.pages.page import check_page_packages, write_page
 
 Card = Mapping[str, Any]
 
@@ -22,7 +22,7 @@ _TONES = {"better than the log": "good", "worse": "bad", "do not trust this": "c
 
 def write_card(card: Card, path: str | Path) -> Path:
     """Write the score card as one self-contained HTML file."""
-    check_installed()
+    check_page_packages()
     policy = card["policy"]
     applicable = [entry for entry in card["estimates"] if entry["applies"]]
     return write_page(

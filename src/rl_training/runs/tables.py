@@ -15,7 +15,7 @@ from rl_training.runs.rows import decode_row, read_lines
 
 _MAX_NAMES = 512  # of a row that is parsed together with others
 _MAX_LAYOUTS = 64  # at a time
-_TABLE_SIZE = 1 << 15  # numbers
+_MAX_WAITING = 1 << 20  # bytes of lines that are parsed together
 _FEW = 8  # rows that are decoded faster one by one
 _SCORE = ("eval/return_mean", "eval/return_std")
 _EXACT = 2**53  # whole numbers below are exact as floats
@@ -60,8 +60,8 @@ def read_tables(path: Path) -> Iterator[RowTable]:
             others.append((number, line))
         else:
             layout.add(number, line, b"".join(parts[2::2]))
-        size += len(names) + 1
-        if size > _TABLE_SIZE:
+        size += len(line)
+        if size > _MAX_WAITING:
             yield from _tables(layouts, others)
             size = 0
     yield from _tables(layouts, others)
