@@ -10,6 +10,7 @@ import shutil
 import struct
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,18 @@ def test_numbers_parsed_at_once_are_those_of_json(
     assert parsed is not None
     np.testing.assert_array_equal(parsed[0].ravel(), np.array(values))
     assert parsed[1].ravel().tolist() == [type(value) is int for value in values]
+
+
+def test_numbers_almost_halfway_between_two_floats_are_rounded_once() -> None:
+    draw = random.Random(0)
+    texts = [str(draw.random()) for _ in range(4_000)]
+    for number in range(0, 4_000, 10):
+        lower = draw.uniform(0.5, 1)
+        middle = (Decimal(lower) + Decimal(math.nextafter(lower, 1))) / 2
+        texts[number] = f"{middle:.19f}"
+    parsed = parse_numbers(values_text(texts, 4), 4)
+    assert parsed is not None
+    assert parsed[0].ravel().tolist() == [float(text) for text in texts]
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def _tables(
 
 
 class Evaluations:
-    """Number of evaluations, and the latest and the best of them, from tables in any order: step, mean and standard deviation.
+    """Number of evaluations, and step, mean and standard deviation of the latest and the best, from tables in any order.
 
     Of several at one step the later one counts, and of several equally good ones the earlier; NaN is below all others.
     """
