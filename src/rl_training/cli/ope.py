@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,9 @@ from rl_training.config import ConfigError
 
 if TYPE_CHECKING:
     from rl_training.api import CardEstimate, FitOptions, Interval, ScoreCard
+
+WIDTH = 90  # columns of a card
+WEIGHING = 5  # estimators with importance weights
 
 Dataset = Annotated[
     str,
@@ -194,7 +198,7 @@ def _say_card(card: ScoreCard) -> None:
     say(f"log         {log['source']}: {log['rows']:,} rows, {log['episodes']:,} episodes{cut}")
     say(f"verdict     {card.verdict}")
     for reason in card.reasons:
-        say(f"            {reason}")
+        _say_wrapped("            ", reason)
     say()
     title = f"value at gamma {card.gamma:g}, {card.confidence:.0%} intervals"
     say(f"{title:<36}{'value':>9}{'low':>10}{'high':>10}  against the log")
@@ -203,14 +207,24 @@ def _say_card(card: ScoreCard) -> None:
         if estimate.estimate is not None:
             say(_line(estimate.label, estimate.estimate) + _against(estimate))
     for reason, labels in _reasons(card.estimates).items():
-        say(f"  {', '.join(labels)}: {reason}")
+        _say_wrapped(f"  {_joined(labels)} ", reason, indent=4)
     say()
     share, distance = card.support["unlike_share"], card.support["action_distance"]
     say(
         f"actions     {share:.1%} unlike any logged one, distance to the logged ones {distance:.3g}"
     )
     for text in card.notes:
-        say(f"note        {text}")
+        _say_wrapped("note        ", text)
+
+
+def _say_wrapped(label: str, text: str, indent: int = 12) -> None:
+    for line in textwrap.wrap(label + text, WIDTH, subsequent_indent=" " * indent):
+        say(line)
+
+
+def _joined(labels: Sequence[str]) -> str:
+    """List estimators by name; all that weigh are one."""
+    return "importance weighting" if len(labels) == WEIGHING else ", ".join(labels)
 
 
 def _line(label: str, interval: Interval) -> str:
@@ -229,8 +243,8 @@ def _reasons(estimates: Sequence[CardEstimate]) -> dict[str, list[str]]:
     reasons: dict[str, list[str]] = {}
     for estimate in estimates:
         if estimate.reason is not None:
-            kind = "not to be trusted" if estimate.estimate else "does not apply"
-            reasons.setdefault(f"{kind}: {estimate.reason}", []).append(estimate.label)
+            kind = "not to be trusted" if estimate.estimate else "not applicable"
+            reasons.setdefault(f"({kind}: {estimate.reason})", []).append(estimate.label)
     return reasons
 
 

@@ -17,7 +17,7 @@ from rl_training.config import Options, RunError, option
 from rl_training.data.transitions.batch import Batch
 from rl_training.ope.judged_log import JudgedLog, Numbers
 from rl_training.ope.judged_policy import JudgedPolicy, in_pieces
-from rl_training.runs.layout import METRICS, check_output_dir
+from rl_training.runs.layout import METRICS, check_output_dir, finished_step
 from rl_training.runs.matching import newest_run_of
 from rl_training.runs.reading import read_rows
 from rl_training.runtime.assemble import assemble, load_policy, open_checkpoint
@@ -144,22 +144,20 @@ def fit_values(
 ) -> FittedValues:
     """Fit the values of a policy, or without one of the behaviour; an earlier fit is taken or resumed."""
     config = fit_config(log, data, policy, options, output_dir)
-    result = _fitted(config, log, data, policy, progress_bar)
-    if result.stop_reason == INTERRUPTED:
-        raise FitInterruptedError(
-            f"interrupted; the same command goes on from {result.checkpoint_path}"
-        )
-    checkpoint, config = open_checkpoint(result.checkpoint_path, policy_only=True)
+    run_dir = newest_run_of(config.as_dict(), config.output_dir)
+    if run_dir is None or finished_step(run_dir) != options.updates:
+        run_dir = _fit(config, log, data, policy, run_dir, progress_bar)
+    checkpoint, config = open_checkpoint(run_dir, policy_only=True)
     algorithm = load_policy(checkpoint, config).algorithm
     assert isinstance(algorithm, FQEAlgorithm)
     seed = stream_seed(config.seed, "data")
-    rows = read_rows(result.run_dir / METRICS)
+    rows = read_rows(run_dir / METRICS)
     return FittedValues(
         algorithm,
         log,
         data,
         resample_counts(len(log.starts), options.members, seed).double().numpy(),
-        result.run_dir,
+        run_dir,
         np.array([row[VALUE] for row in rows if VALUE in row]),
     )
 
@@ -206,25 +204,27 @@ def fit_config(
     )
 
 
-def _fitted(
+def _fit(
     config: TrainConfig,
     log: JudgedLog,
     data: TrainingData,
     policy: JudgedPolicy | None,
+    earlier: Path | None,
     progress_bar: bool,
-) -> TrainResult:
+) -> Path:
+    """Fit in a new run, or go on with an earlier one; returns its directory."""
     assert data.dataset is not None
     initial = data.dataset.learning.gather(log.starts).obs
     callbacks = [ValueTrace(initial, config.total_timesteps, log.value_scale)]
-    earlier = newest_run_of(config.as_dict(), config.output_dir)
     if earlier is not None:
-        opened = open_run(earlier, callbacks=callbacks, dataset=log.dataset, accept_stop=True)
-        if isinstance(opened, TrainResult):
-            return opened
-        return opened.execute(progress_bar=progress_bar)
-    check_output_dir(config.output_dir)
-    run = assemble(config, data, callbacks)
-    if policy is not None:
-        assert isinstance(run.algorithm, FQEAlgorithm)
-        run.algorithm.judge(policy.algorithm, policy.normalizer, data.normalizer)
-    return run.execute(progress_bar=progress_bar)
+        run = open_run(earlier, callbacks=callbacks, dataset=log.dataset, accept_stop=True)
+    else:
+        check_output_dir(config.output_dir)
+        run = assemble(config, data, callbacks)
+        if policy is not None:
+            assert isinstance(run.algorithm, FQEAlgorithm)
+            run.algorithm.judge(policy.algorithm, policy.normalizer, data.normalizer)
+    result = run if isinstance(run, TrainResult) else run.execute(progress_bar=progress_bar)
+    if result.stop_reason == INTERRUPTED:
+        raise FitInterruptedError(f"interrupted; the same command goes on with {result.run_dir}")
+    return result.run_dir

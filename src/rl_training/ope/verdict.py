@@ -46,11 +46,11 @@ def judge_evidence(
     low, high = min(d.low for d in differences), max(d.high for d in differences)
     names = " and ".join(estimate.label for estimate in counted)
     if low > 0:
-        return "better than the log", [f"by at least {low:.4g}, after {names}"]
+        return "better than the log", [f"by at least {low:.4g}, according to {names}"]
     if high < 0:
-        return "worse", [f"by at least {-high:.4g}, after {names}"]
+        return "worse", [f"by at least {-high:.4g}, according to {names}"]
     return "not distinguishable", [
-        f"the difference to the log lies between {low:.4g} and {high:.4g}, after {names}"
+        f"the difference to the log lies between {low:.4g} and {high:.4g}, according to {names}"
     ]
 
 
