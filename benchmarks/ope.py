@@ -34,9 +34,7 @@ from benchmarks.cells import Result, read, run_all, save, versions
 from benchmarks.ope_cost import measure_cost
 from benchmarks.ope_page import PAGE, page_text
 from benchmarks.ope_policies import LOGS, Trained, candidates, shuffled_log, true_value
-from rl_training.ope.card import ScoreCard
-from rl_training.ope.fitted_q import FitOptions
-from rl_training.ope.judge import judge
+from rl_training.ope import FitOptions, ScoreCard, judge
 
 ROOT = Path(__file__).parents[1]
 PARTS = ("tabular", "ranking", "d3rlpy", "shuffled", "cost")
@@ -53,6 +51,7 @@ class Settings:
     tabular_updates: int = 1_500
     updates: int = 6_000
     members: int = 10
+    tau: float = 0.1
     hidden_sizes: tuple[int, ...] = (64, 64)
     episodes: int = 200
     shuffled_seeds: int = 3
@@ -62,7 +61,10 @@ class Settings:
 
     def fit(self) -> FitOptions:
         return FitOptions(
-            updates=self.updates, members=self.members, hidden_sizes=self.hidden_sizes
+            updates=self.updates,
+            members=self.members,
+            hidden_sizes=self.hidden_sizes,
+            tau=self.tau,
         )
 
     def tabular_fit(self) -> FitOptions:
