@@ -7,11 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
+from torch.distributions import (
+    AffineTransform,
+    Independent,
+    Normal,
+    TanhTransform,
+    TransformedDistribution,
+)
 
 from rl_training.data import HERReplayBuffer, ReplayBuffer
 from rl_training.envs import infer_env_spaces, make_vector_env
 from rl_training.runtime import Callback, TrainConfig, TrainerState, train
-from rl_training.runtime.assemble import new_run
+from rl_training.runtime.assemble import load_policy, new_run, open_checkpoint
+from rl_training.runtime.collect import collect_dataset
 from rl_training.runtime.experience.collector import CollectError, Collector
 from rl_training.runtime.experience.protocols import Collected
 from rl_training.runtime.experience.single_env_collector import SingleCollector, collector_for
@@ -251,3 +259,51 @@ def test_the_replay_holds_actions_in_the_learners_units(tmp_path: Any) -> None:
     ]
     np.testing.assert_allclose(log.rewards, expected, rtol=1e-6)
     run.experience.close()
+
+
+def _pendulum_checkpoint(tmp_path: Any, algo: str) -> Any:
+    config = TrainConfig(
+        algo=algo, env_id="Pendulum-v1", total_timesteps=2, output_dir=str(tmp_path), eval_episodes=0,
+        algo_kwargs={"dataset_kind": "random", "dataset_size": 50, "hidden_sizes": [8], "batch_size": 4},
+    )  # fmt: skip
+    return train(config).checkpoint_path
+
+
+def test_random_policies_log_their_probabilities() -> None:
+    for env_id, probability in (("CartPole-v1", 1 / 2), ("Pendulum-v1", 1 / 4)):
+        log = collect_dataset(env_id=env_id, checkpoint=None, steps=20)
+        np.testing.assert_allclose(log.behavior_log_probs, np.log(probability), rtol=1e-6)
+
+
+def test_drawn_actions_are_logged_with_their_density_in_units_of_the_environment(
+    tmp_path: Any,
+) -> None:
+    """Against PyTorch's distributions; Pendulum's torque is in [-2, 2]."""
+    checkpoint = _pendulum_checkpoint(tmp_path, "cql")
+    policy = load_policy(*open_checkpoint(checkpoint, policy_only=True))
+    for stochastic in (True, False):
+        noise = 0.0 if stochastic else 0.01
+        log = collect_dataset(
+            env_id=None, checkpoint=checkpoint, steps=30, deterministic=not stochastic, noise=noise
+        )
+        assert log.behavior_log_probs is not None
+        if stochastic:
+            assert policy.normalizer is not None
+            mean, log_std = policy.algorithm.actor(policy.normalizer(log.obs))
+            drawn = Independent(
+                TransformedDistribution(
+                    Normal(mean, log_std.exp()), [TanhTransform(), AffineTransform(0, 2)]
+                ),
+                1,
+            )
+        else:
+            drawn = Independent(Normal(policy(log.obs), 0.02), 1)
+        expected = drawn.log_prob(log.actions).detach().numpy()
+        np.testing.assert_allclose(log.behavior_log_probs, expected, atol=1e-3)
+
+
+def test_deterministic_and_clipped_actions_have_no_logged_density(tmp_path: Any) -> None:
+    checkpoint = _pendulum_checkpoint(tmp_path, "td3_bc")
+    for options in ({}, {"noise": 3.0}, {"deterministic": False}):
+        log = collect_dataset(env_id=None, checkpoint=checkpoint, steps=30, **options)
+        assert log.behavior_log_probs is None

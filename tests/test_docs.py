@@ -40,6 +40,7 @@ from rl_training.envs import RewardTransformConfig
 from rl_training.experiment import list_algorithm_specs, packaged_configs
 from rl_training.runs import metrics
 from rl_training.runtime import ControlsConfig, EarlyStoppingConfig, TrainConfig
+from rl_training.runtime.config.controls import VALIDATION_METRICS
 from rl_training.runtime.config.schedules import ScheduleConfig
 from rl_training.runtime.config.train_config import ALIASES
 from rl_training.runtime.experience.collector import Episodes
@@ -305,6 +306,11 @@ def test_configuration_page_has_every_alias() -> None:
 def test_online_page_has_every_rollout_metric() -> None:
     episodes = Episodes(np.zeros(1), np.zeros(1, np.int64), [(1.0, 2)])
     assert {*episodes.report(), "rollout/buffer_size"} <= set(table(DOCS / "online.md", "metric"))
+
+
+def test_data_page_has_every_validation_metric() -> None:
+    page = (DOCS / "data.md").read_text()
+    assert [name for name in VALIDATION_METRICS if f"`{name}`" not in page] == []
 
 
 def test_concepts_page_has_every_span() -> None:

@@ -203,8 +203,8 @@ def test_a_terminal_shows_one_line_for_each_seed(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(seed_lines.sys, "stderr", terminal)
     running = {"state": "running", "step": 5, "total": 10, "updates_per_second": 7.0}
     with seed_lines.SeedLines([1, 2]) as lines:
-        lines.show(1, {**running, "return": None})
-        lines.show(1, {**running, "step": 6, "return": -3.25})
+        lines.show(1, {**running, "score": ""})
+        lines.show(1, {**running, "step": 6, "score": "return -3.2"})
         lines.show(1, {"state": "warning", "text": "the sun [red] is low"})
     shown = [re.sub(r"\x1b\[\??\d+\w", "", line).rstrip() for line in terminal.text.splitlines()]
     assert "seed 1  warning: the sun [red] is low" in shown

@@ -51,7 +51,7 @@ def test_the_subset_is_uniform_over_pairs() -> None:
     algorithm = make("redq", num_critics=5, subset_size=2)
     total, rounds = torch.zeros(2), 4000
     for _ in range(rounds):
-        subset = random_subset(algorithm)
+        subset = random_subset(algorithm, algorithm.generator)
         assert len(set(subset.tolist())) == 2
         total += TARGET_Q[subset].amin(0)
     assert (total / rounds).tolist() == pytest.approx([4.0, 0.8], abs=0.06)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.support.data import make_fields
+from tests.support.runs import metrics_of, tensors_of
 
 from rl_training.algorithms.fqe import FQEAlgorithm, FQEConfig, fqe_critic_loss
 from rl_training.algorithms.registry import get_algorithm_spec, list_algorithm_specs
@@ -15,15 +17,14 @@ from rl_training.config import CheckpointError, DatasetError, RunError
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.transitions.normalizer import ObservationNormalizer
 from rl_training.ope import FitOptions
-from rl_training.ope.fitted_q import FitInterruptedError, ValueTrace, fit_values
+from rl_training.ope.fit_runs import FitInterruptedError
+from rl_training.ope.fitted_q import ValueTrace, fit_values
 from rl_training.ope.judged_log import JudgedLog
 from rl_training.ope.judged_policy import JudgedPolicy
 from rl_training.ope.judging import open_log
 from rl_training.runtime.experience.episode_bootstrap import EpisodeBootstrap
 from rl_training.runtime.policy import Policy
 from rl_training.spec import ProblemSpec
-from tests.support.data import make_fields
-from tests.support.runs import metrics_of, tensors_of
 
 SPEC = ProblemSpec(3, "continuous", 2, (-1.0, -1.0), (1.0, 1.0))
 QUICK = FitOptions(updates=40, members=3, hidden_sizes=(8,), batch_size=16)
@@ -32,7 +33,9 @@ QUICK = FitOptions(updates=40, members=3, hidden_sizes=(8,), batch_size=16)
 def policy_of(name: str, spec: ProblemSpec = SPEC, **options: Any) -> Policy:
     known = get_algorithm_spec(name)
     config = known.config(**{"hidden_sizes": (8,), **options})
-    return Policy(known.algorithm(spec, config, seed=3), ObservationNormalizer([1.0] * 3, [2.0] * 3))
+    return Policy(
+        known.algorithm(spec, config, seed=3), ObservationNormalizer([1.0] * 3, [2.0] * 3)
+    )
 
 
 def fit(output_dir: Path, options: FitOptions = QUICK, stochastic: bool = False) -> Any:
@@ -213,4 +216,3 @@ def test_a_log_without_episodes_or_with_one_is_refused() -> None:
         JudgedLog(TransitionDataset.from_dict(single), 0.9)
     with pytest.raises(DatasetError, match="gamma 1"):
         JudgedLog(TransitionDataset.from_dict(fields), 1.0)
-

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms import state as training
-from rl_training.algorithms.acting import Acting
 from rl_training.algorithms.configs import ActorCriticConfig, AlgorithmConfig
 from rl_training.algorithms.losses import (
     NO_NOISE,
@@ -28,6 +27,7 @@ from rl_training.algorithms.losses import (
     inputs_of,
 )
 from rl_training.algorithms.state import TrainingState
+from rl_training.algorithms.valuing import Valuing
 from rl_training.config import ConfigError, Problem
 from rl_training.data.offline_to_online_config import OfflineToOnlineConfig
 from rl_training.data.replay_config import ReplayConfig, name_options
@@ -71,7 +71,7 @@ def target_of(network: nn.Module) -> Any:
     return copy.deepcopy(network).requires_grad_(False)
 
 
-class Algorithm(Acting, Generic[ConfigT]):
+class Algorithm(Valuing, Generic[ConfigT]):
     """A learner: `build` names its networks, `losses` says what trains them, in update order."""
 
     name: ClassVar[str] = ""

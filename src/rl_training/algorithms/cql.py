@@ -163,11 +163,11 @@ def require_returns(batch: Batch) -> Tensor:
     return batch.returns
 
 
-def next_values(nets: CQLAlgorithm, batch: Batch, noise: Noise, config: CQLConfig) -> Tensor:
+def next_values(nets: CQLAlgorithm, obs: Tensor, noise: Noise, config: CQLConfig) -> Tensor:
     if nets.spec.action_kind == "discrete":
-        return pick(nets.target_critic(batch.next_obs), nets.actor.mode(batch.next_obs))
-    actions, log_probs = nets.actor.draw(batch.next_obs, noise["backup"])
-    next_q = nets.target_critic(batch.next_obs, actions)
+        return pick(nets.target_critic(obs), nets.actor.mode(obs))
+    actions, log_probs = nets.actor.draw(obs, noise["backup"])
+    next_q = nets.target_critic(obs, actions)
     alpha = nets.temperature() if config.backup_entropy else 0.0
     return max_backup(next_q=next_q, log_probs=log_probs, alpha=alpha)
 
@@ -180,7 +180,7 @@ def multiplier_loss(nets: CQLAlgorithm, batch: Batch, noise: Noise, config: CQLC
 
 def critic_loss(nets: CQLAlgorithm, batch: Batch, noise: Noise, config: CQLConfig) -> Terms:
     with torch.no_grad():
-        values = next_values(nets, batch, noise, config)
+        values = next_values(nets, batch.next_obs, noise, config)
         multiplier = nets.multiplier() if "multiplier" in nets.losses else 1.0
     target_q = batch_target(batch, values, config.gamma)
     q_values, gaps = logged_q_and_gaps(nets, batch, noise, config)
@@ -241,15 +241,18 @@ class CQLAlgorithm(Algorithm[CQLConfig]):
             "target_gap": self.config.cql_target_gap or 0.0,
         }
 
+    def num_backups(self) -> int:
+        """Count the next actions that targets take the best of."""
+        return self.config.num_cql_samples if self.config.max_target_backup else 1
+
     def draw_noise(self, actions: Tensor) -> Noise:
         samples = self.config.num_cql_samples
         drawn = actions.expand(samples, *actions.shape)
-        backups = samples if self.config.max_target_backup else 1
         return {
             "uniform": 2 * self.standard_uniform(drawn) - 1,
             "current": self.standard_normal(drawn),
             "next": self.standard_normal(drawn),
-            "backup": self.standard_normal(drawn[:backups]),
+            "backup": self.standard_normal(drawn[: self.num_backups()]),
             "policy": self.standard_normal(actions),
         }
 
@@ -261,6 +264,11 @@ class CQLAlgorithm(Algorithm[CQLConfig]):
             terms |= policy_step(self, batch, noise)
         self.track_targets(self.config.tau)
         return terms
+
+    def bootstrap_values(self, obs: Tensor, generator: torch.Generator) -> Tensor:
+        shape = self.num_backups(), len(obs), self.spec.action_dim
+        noise = {"backup": torch.randn(shape, generator=generator, device=obs.device)}
+        return next_values(self, obs, noise, self.config)
 
     def explore(
         self, obs: NDArray[np.float32], rng: np.random.Generator, progress: float

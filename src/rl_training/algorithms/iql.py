@@ -132,5 +132,10 @@ class IQLAlgorithm(Algorithm[IQLConfig]):
         self.track_targets(self.config.tau)
         return terms
 
+    def bootstrap_values(self, obs: Tensor, generator: torch.Generator) -> Tensor:
+        """V(s), which needs no action."""
+        del generator
+        return self.value(obs).squeeze(-1)
+
 
 IQL = IQLAlgorithm

@@ -26,7 +26,7 @@ ActionKind = Literal["continuous", "discrete"]
 ENTRY_POINT_GROUP = "rl_training.algorithms"
 _NOT_ALGORITHMS = {
     "acting", "argument_checks", "base", "configs", "delayed", "losses", "registry", "soft", "state",
-    "targets",
+    "targets", "valuing",
 }  # fmt: skip
 
 

@@ -21,7 +21,12 @@ from torch import Tensor
 from rl_training.algorithms.base import Algorithm, Noise, Terms, target_of
 from rl_training.algorithms.redq import REDQConfig, actor_loss, redq_actor_loss
 from rl_training.algorithms.registry import register
-from rl_training.algorithms.soft import joint_update_step, new_temperature, temperature_loss
+from rl_training.algorithms.soft import (
+    joint_update_step,
+    new_temperature,
+    random_subset,
+    temperature_loss,
+)
 from rl_training.algorithms.targets import batch_target, critic_terms, temperature_terms
 from rl_training.config import option
 from rl_training.data.offline_to_online_config import offline_to_online_options
@@ -74,12 +79,15 @@ def rlpd_loss(
     }
 
 
+def next_values(nets: RLPDAlgorithm, obs: Tensor, noise: Noise, config: RLPDConfig) -> Tensor:
+    actions, log_probs = nets.actor.draw(obs, noise["next"])
+    values: Tensor = nets.target_critic(obs, actions, noise["subset"]).amin(0)
+    return values - nets.temperature() * log_probs if config.backup_entropy else values
+
+
 def critic_loss(nets: RLPDAlgorithm, batch: Batch, noise: Noise, config: RLPDConfig) -> Terms:
     with torch.no_grad():
-        actions, log_probs = nets.actor.draw(batch.next_obs, noise["next"])
-        values = nets.target_critic(batch.next_obs, actions, noise["subset"]).amin(0)
-        if config.backup_entropy:
-            values = values - nets.temperature() * log_probs
+        values = next_values(nets, batch.next_obs, noise, config)
         target_q = batch_target(batch, values, config.gamma)
     return rlpd_critic_loss(q_values=nets.critic(batch.obs, batch.actions), target_q=target_q)
 
@@ -107,6 +115,14 @@ class RLPDAlgorithm(Algorithm[RLPDConfig]):
 
     def update_step(self, batch: Batch) -> Terms:
         return joint_update_step(self, batch)
+
+    def bootstrap_values(self, obs: Tensor, generator: torch.Generator) -> Tensor:
+        shape = len(obs), self.spec.action_dim
+        noise = {
+            "next": torch.randn(shape, generator=generator, device=obs.device),
+            "subset": random_subset(self, generator),
+        }
+        return next_values(self, obs, noise, self.config)
 
 
 RLPD = RLPDAlgorithm

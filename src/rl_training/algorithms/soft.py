@@ -77,10 +77,10 @@ def policy_step(algorithm: Algorithm[Any], batch: Batch, noise: Noise) -> Terms:
     return terms
 
 
-def random_subset(algorithm: Algorithm[Any]) -> Tensor:
+def random_subset(algorithm: Algorithm[Any], generator: torch.Generator) -> Tensor:
     """Draw the `subset_size` critics whose least value is the next target."""
     members = torch.randperm(
-        algorithm.config.num_critics, generator=algorithm.generator, device=algorithm.device
+        algorithm.config.num_critics, generator=generator, device=algorithm.device
     )
     return members[: algorithm.config.subset_size]
 
@@ -90,7 +90,7 @@ def joint_update_step(algorithm: Algorithm[Any], batch: Batch) -> Terms:
     terms: Terms = {}
     for part in batch.parts(algorithm.updates_in(batch)):
         noise = {
-            "subset": random_subset(algorithm),
+            "subset": random_subset(algorithm, algorithm.generator),
             "next": algorithm.standard_normal(part.actions),
         }
         terms = algorithm.minimize("critic", part, noise)

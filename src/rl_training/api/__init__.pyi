@@ -40,7 +40,7 @@ from rl_training.ope.card import CardEstimate as CardEstimate
 from rl_training.ope.card import Interval as Interval
 from rl_training.ope.card import ScoreCard as ScoreCard
 from rl_training.ope.card import estimator_label as estimator_label
-from rl_training.ope.fitted_q import FitInterruptedError as FitInterruptedError
+from rl_training.ope.fit_runs import FitInterruptedError as FitInterruptedError
 from rl_training.ope.fitted_q import FitOptions as FitOptions
 from rl_training.ope.judging import judge as judge
 from rl_training.ope.selecting import Ranking as Ranking

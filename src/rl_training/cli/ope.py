@@ -31,6 +31,10 @@ Gamma = Annotated[
 Stochastic = Annotated[
     bool, typer.Option("--stochastic", help="Judge drawn actions instead of the most likely ones.")
 ]
+HeldOut = Annotated[
+    bool,
+    typer.Option("--held-out", help="Judge by the episodes that validation_fraction held out."),
+]
 Confidence = Annotated[float, typer.Option(help="Confidence of the intervals.")]
 Updates = Annotated[int | None, typer.Option(help="Gradient updates of fitted Q evaluation.")]
 Members = Annotated[int | None, typer.Option(help="Members of its ensemble.")]
@@ -51,6 +55,7 @@ def ope(
     dataset: Dataset,
     gamma: Gamma = None,
     stochastic: Stochastic = False,
+    held_out: HeldOut = False,
     confidence: Confidence = 0.9,
     updates: Updates = None,
     members: Members = None,
@@ -76,6 +81,7 @@ def ope(
                 dataset,
                 gamma=gamma,
                 stochastic=stochastic,
+                held_out=held_out,
                 confidence=confidence,
                 options=options,
                 output_dir=output_dir,
@@ -113,6 +119,7 @@ def select(
     ] = False,
     gamma: Gamma = None,
     stochastic: Stochastic = False,
+    held_out: HeldOut = False,
     confidence: Confidence = 0.9,
     updates: Updates = None,
     members: Members = None,
@@ -134,6 +141,7 @@ def select(
             by=by,
             gamma=gamma,
             stochastic=stochastic,
+            held_out=held_out,
             confidence=confidence,
             options=_fit_options(updates, members, hidden_sizes, seed),
             output_dir=output_dir,

@@ -85,9 +85,7 @@ def _text(message: Mapping[str, Any]) -> str:
         return "failed: " + message["error"].split("\n")[0]
     if state == "ended":
         text = f"stopped ({message['stop_reason']})"
-        score = message["metrics"].get("eval/return_mean")
     else:
         rate = message["updates_per_second"]
         text = f"{message['step']}/{message['total']}  {rate:.0f} updates/s"
-        score = message["return"]
-    return text if score is None else f"{text}  return {score:.1f}"
+    return f"{text}  {message['score']}".rstrip()

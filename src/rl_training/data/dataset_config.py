@@ -105,6 +105,10 @@ class DatasetConfig(DatasetChoice):
         None, "Keep only this share of episodes, the ones with the highest return.", gt=0, le=1,
         unset="all episodes",
     )  # fmt: skip
+    validation_fraction: float | None = option(
+        None, "Hold out this share of episodes: never learned from, they give `validation/*` "
+        "metrics at every evaluation.", gt=0, lt=1, unset="none are held out",
+    )  # fmt: skip
     reward_scale: float = option(1.0, "Factor on every reward, applied before shift and clip.")
     reward_shift: float = option(0.0, "Number added to every scaled reward.")
     reward_clip_min: float | None = option(

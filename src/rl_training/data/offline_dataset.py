@@ -18,6 +18,7 @@ from torch import Tensor
 
 from rl_training.config import DatasetError
 from rl_training.data.packing.pack import MAX_CHOICES, PackedRows, pack
+from rl_training.data.packing.propensities import as_choice_log_probs
 from rl_training.data.packing.source import ArraySource
 from rl_training.data.saving import save_dataset
 from rl_training.data.transitions.argument_checks import (
@@ -217,7 +218,10 @@ class TransitionDataset(DatasetFields):
         packed = self._view.packed
         layout = replace(packed.layout, discrete=True)
         count = int(actions.max()) + 1
-        return self._with(packed=replace(packed, layout=layout, num_actions=count))
+        log_probs = as_choice_log_probs(packed.behavior_log_probs, self.source)
+        return self._with(
+            packed=replace(packed, layout=layout, num_actions=count, behavior_log_probs=log_probs)
+        )
 
     def with_next_actions(self) -> TransitionDataset:
         """The action of the following row as next action; not valid where an episode ends."""

@@ -42,11 +42,14 @@ def _require_same_kind(first: TransitionDataset, other: TransitionDataset) -> No
 
 
 def _notes(datasets: Sequence[TransitionDataset]) -> list[str]:
-    """Notes of all parts, and whether next actions are dropped because a part has none."""
+    """Notes of all parts, and which optional fields are dropped because a part has none."""
     notes = [f"{part.source}: {note}" for part in datasets for note in part.notes]
     without = [part.source for part in datasets if not part.layout.has_next_actions]
     if without and len(without) < len(datasets):
         notes.append(f"dropped next actions: {', '.join(without)} has none")
+    unlogged = [part.source for part in datasets if part.behavior_log_probs is None]
+    if unlogged and len(unlogged) < len(datasets):
+        notes.append(f"dropped behavior_log_probs: {', '.join(unlogged)} has none")
     return notes
 
 
@@ -77,8 +80,16 @@ def _concatenate(parts: Sequence[TransitionDataset], notes: Sequence[str]) -> Pa
         tuple(notes),
         " + ".join(part.source for part in parts),
         in_memory=not mapped,
+        behavior_log_probs=_joined_log_probs(parts),
         first_action=parts[0].first_action if len({p.first_action for p in parts}) == 1 else None,
     )
+
+
+def _joined_log_probs(parts: Sequence[TransitionDataset]) -> Tensor | None:
+    """Behaviour's log-probabilities of all parts; None if a part has none."""
+    log_probs = [part.behavior_log_probs for part in parts]
+    given = [values for values in log_probs if values is not None]
+    return torch.cat(given) if len(given) == len(parts) else None
 
 
 def _common_boundaries(parts: Sequence[TransitionDataset]) -> Boundaries:

@@ -18,6 +18,7 @@ from rl_training.data.checks.episode_ends import judge_ends_of
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.packing.flags import Ends, episode_ends
 from rl_training.data.packing.pack import PackedRows
+from rl_training.data.packing.propensities import as_choice_log_probs
 
 log = logging.getLogger("rl_training")
 
@@ -43,6 +44,9 @@ def repair_dataset(dataset: TransitionDataset) -> TransitionDataset:
     keep = np.ones(len(dataset), np.bool_)
     keep[lost] = False
     rows = rows[torch.from_numpy(keep)]
+    log_probs = dataset.behavior_log_probs
+    if log_probs is not None:
+        log_probs = log_probs[torch.from_numpy(keep)]
     episodes = np.searchsorted(dataset.episode_starts, lost, "right") - 1
     log.info(
         "%s: dropped %d of %d rows, the last ones of %s: their next observation was lost. The rows "
@@ -52,7 +56,7 @@ def repair_dataset(dataset: TransitionDataset) -> TransitionDataset:
         f"; {alone.sum()} of these episodes had no other row" if alone.any() else "",
     )  # fmt: skip
     flags = (rows[:, layout.termination].numpy() > 0, rows[:, layout.truncation].numpy() > 0)
-    return _with_rows(dataset, rows, ends=episode_ends(*flags))
+    return _with_rows(dataset, rows, ends=episode_ends(*flags), behavior_log_probs=log_probs)
 
 
 def read_choices(dataset: TransitionDataset) -> TransitionDataset:
@@ -73,7 +77,13 @@ def read_choices(dataset: TransitionDataset) -> TransitionDataset:
         following = rows[:, before.next_actions].argmax(1, keepdim=True)
         narrow[:, layout.next_actions] = following.float()
         narrow[:, layout.next_action_valid] = rows[:, before.next_action_valid]
-    return _with_rows(dataset, narrow, layout=layout, num_actions=before.action_width)
+    return _with_rows(
+        dataset,
+        narrow,
+        layout=layout,
+        num_actions=before.action_width,
+        behavior_log_probs=as_choice_log_probs(dataset.behavior_log_probs, dataset.source),
+    )
 
 
 def renumber_actions(dataset: TransitionDataset, first: int) -> TransitionDataset:
@@ -112,6 +122,7 @@ def _with_rows(dataset: TransitionDataset, rows: Tensor, **changes: Any) -> Tran
         "notes": dataset.notes,
         "source": dataset.source,
         "first_action": dataset.first_action,
+        "behavior_log_probs": dataset.behavior_log_probs,
     }
     return TransitionDataset.from_packed(PackedRows(rows, **{**facts, **changes}))
 

@@ -53,9 +53,15 @@ class DatasetSource:
             self.fields |= {"next_actions": actions, "next_action_valid": FieldInfo(rows, flag)}
             self._columns["next_actions"] = layout.next_actions
             self._columns["next_action_valid"] = layout.next_action_valid
+        self._log_probs = dataset.behavior_log_probs
+        if self._log_probs is not None:
+            self.fields["behavior_log_probs"] = FieldInfo(rows, number)
 
     def read(self, field: str, start: int, stop: int) -> Array:
         """Rows of one field; a number that a transform took out of float32 is an error."""
+        if field == "behavior_log_probs":
+            assert self._log_probs is not None
+            return np.ascontiguousarray(self._log_probs[start:stop].numpy())
         values = self._dataset.column(self._columns[field], start, stop)
         finite = values.isfinite()
         if not bool(finite.all()):

@@ -16,6 +16,7 @@ from rl_training.imports import forget_safe_path
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.commands import train
 from rl_training.runtime.config.train_config import TrainConfig
+from rl_training.runtime.loop.progress import score_of
 
 if TYPE_CHECKING:
     from rl_training.algorithms.base import Terms
@@ -28,11 +29,11 @@ Send = Callable[[dict[str, Any]], None]
 class ProgressMessages(Callback):
     """Sends step, speed and score to the parent process a few times a second."""
 
-    def __init__(self, send: Send, total: int) -> None:
-        self._send, self._total = send, total
+    def __init__(self, send: Send, total: int, watched: str = "") -> None:
+        self._send, self._total, self._watched = send, total, watched
         self._sent = self._started = time.perf_counter()
         self._first_update = 0
-        self._score: float | None = None
+        self._score = ""
 
     def on_train_start(self, state: TrainerState) -> None:
         self._started, self._first_update = time.perf_counter(), state.update_count
@@ -46,7 +47,7 @@ class ProgressMessages(Callback):
         self._tick(state)
 
     def on_eval_end(self, state: TrainerState, metrics: Mapping[str, float]) -> None:
-        self._score = metrics["eval/return_mean"]
+        self._score = score_of(metrics, self._watched)
         self._send_progress(state, evaluated=True)
 
     def _tick(self, state: TrainerState) -> None:
@@ -62,7 +63,7 @@ class ProgressMessages(Callback):
                 "step": state.global_step,
                 "total": self._total,
                 "updates_per_second": updates / max(self._sent - self._started, 1e-9),
-                "return": self._score,
+                "score": self._score,
                 "evaluated": evaluated,
             }
         )
@@ -101,7 +102,8 @@ def train_seed(
         for plugin in plugins:
             load_plugin(plugin)
         config = TrainConfig(**values)
-        progress = ProgressMessages(send, config.budget)
+        watched, _ = config.groups.controls.best_metric()
+        progress = ProgressMessages(send, config.budget, watched)
         result = train(config, callbacks=[progress], auto_resume=auto_resume)
     except Exception as error:
         expected = isinstance(error, RLTrainingError)
@@ -115,6 +117,7 @@ def train_seed(
             "run_dir": str(result.run_dir),
             "checkpoint_path": str(result.checkpoint_path),
             "metrics": result.metrics,
+            "score": score_of(result.metrics, watched),
             "stop_reason": result.stop_reason,
             "warnings": list(result.warnings),
         }

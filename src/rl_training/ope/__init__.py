@@ -7,6 +7,9 @@
 - `judged_log`     episodes, first states, what was cut
 - `judged_policy`  networks of a checkpoint, its actions and their probabilities
 - `fitted_q`       fitted Q evaluation as a run: an ensemble of bootstrap replicates
+- `behaviour`      probabilities of the logging policy: from the log, or from a fitted model
+- `calibration`    calibration of that model on rows that it has not seen
+- `fit_runs`       fits as runs: an earlier one is taken or resumed
 - `importance`     importance-weighting estimators of a policy's value, with intervals
 - `weighted_log`   logged episodes with importance weights
 - `intervals`      bootstrap intervals over episodes

@@ -13,30 +13,25 @@ from torch import Tensor
 
 from rl_training.algorithms.base import Terms
 from rl_training.algorithms.fqe import FQEAlgorithm
-from rl_training.config import Options, RunError, option
+from rl_training.config import Options, option
 from rl_training.data.transitions.batch import Batch
+from rl_training.ope.fit_runs import finished_run
 from rl_training.ope.judged_log import JudgedLog, Numbers
 from rl_training.ope.judged_policy import JudgedPolicy, in_pieces
-from rl_training.runs.layout import METRICS, check_output_dir, finished_step
-from rl_training.runs.matching import newest_run_of
+from rl_training.runs.layout import METRICS
 from rl_training.runs.reading import read_rows
 from rl_training.runtime.assemble import assemble, load_policy, open_checkpoint
 from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.commands import open_run
 from rl_training.runtime.config.train_config import TrainConfig
 from rl_training.runtime.experience.episode_bootstrap import resample_counts
-from rl_training.runtime.loop.state import TrainerState, TrainResult
-from rl_training.runtime.loop.stop_reasons import INTERRUPTED
+from rl_training.runtime.loop.state import TrainerState
 from rl_training.runtime.prepare import TrainingData
+from rl_training.runtime.run import Run
 from rl_training.runtime.seeding import stream_seed
 
 DRAWS = 16  # actions per state, for the value of a state to a policy that draws them
 LOOKS = 20  # times that the estimate is logged while it is fitted
 VALUE = "ope/value"
-
-
-class FitInterruptedError(RunError):
-    """A signal ended a fit, which the same call takes up again."""
 
 
 class FitOptions(Options):
@@ -56,6 +51,7 @@ class FittedValues:
     """An ensemble of fitted values, in the log's units."""
 
     algorithm: FQEAlgorithm
+    options: FitOptions
     log: JudgedLog
     data: TrainingData
     counts: Numbers  # (episodes, members): occurrences in each member's bootstrap sample
@@ -144,16 +140,27 @@ def fit_values(
 ) -> FittedValues:
     """Fit the values of a policy, or without one of the behaviour; an earlier fit is taken or resumed."""
     config = fit_config(log, data, policy, options, output_dir)
-    run_dir = newest_run_of(config.as_dict(), config.output_dir)
-    if run_dir is None or finished_step(run_dir) != options.updates:
-        run_dir = _fit(config, log, data, policy, run_dir, progress_bar)
-    checkpoint, config = open_checkpoint(run_dir, policy_only=True)
-    algorithm = load_policy(checkpoint, config).algorithm
+    assert data.dataset is not None
+    initial = data.dataset.learning.gather(log.starts).obs
+    callbacks = [ValueTrace(initial, config.total_timesteps, log.value_scale)]
+
+    def begin() -> Run:
+        run = assemble(config, data, callbacks)
+        if policy is not None:
+            assert isinstance(run.algorithm, FQEAlgorithm)
+            run.algorithm.judge(policy.algorithm, policy.normalizer, data.normalizer)
+        return run
+
+    run_dir = finished_run(
+        config, begin, dataset=log.dataset, callbacks=callbacks, progress_bar=progress_bar
+    )
+    algorithm = load_policy(*open_checkpoint(run_dir, policy_only=True)).algorithm
     assert isinstance(algorithm, FQEAlgorithm)
     seed = stream_seed(config.seed, "data")
     rows = read_rows(run_dir / METRICS)
     return FittedValues(
         algorithm,
+        options,
         log,
         data,
         resample_counts(len(log.starts), options.members, seed).double().numpy(),
@@ -202,29 +209,3 @@ def fit_config(
             "keep_checkpoints": 2,
         },
     )
-
-
-def _fit(
-    config: TrainConfig,
-    log: JudgedLog,
-    data: TrainingData,
-    policy: JudgedPolicy | None,
-    earlier: Path | None,
-    progress_bar: bool,
-) -> Path:
-    """Fit in a new run, or go on with an earlier one; returns its directory."""
-    assert data.dataset is not None
-    initial = data.dataset.learning.gather(log.starts).obs
-    callbacks = [ValueTrace(initial, config.total_timesteps, log.value_scale)]
-    if earlier is not None:
-        run = open_run(earlier, callbacks=callbacks, dataset=log.dataset, accept_stop=True)
-    else:
-        check_output_dir(config.output_dir)
-        run = assemble(config, data, callbacks)
-        if policy is not None:
-            assert isinstance(run.algorithm, FQEAlgorithm)
-            run.algorithm.judge(policy.algorithm, policy.normalizer, data.normalizer)
-    result = run if isinstance(run, TrainResult) else run.execute(progress_bar=progress_bar)
-    if result.stop_reason == INTERRUPTED:
-        raise FitInterruptedError(f"interrupted; the same command goes on with {result.run_dir}")
-    return result.run_dir

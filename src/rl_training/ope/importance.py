@@ -46,7 +46,7 @@ ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
 SELF_NORMALISED = ("wis", "pdwis", "wdr")
 DOUBLY_ROBUST = ("dr", "wdr")
 
-# effective sample size from which on intervals have covered as often as they say, but for `is`; see `intervals`
+# effective sample size from which on intervals have covered about as often as they say; see `intervals`
 TRUSTED_SAMPLE_SIZE = 30.0
 # squares of larger weights do not fit into a float
 MAX_LOG_WEIGHT = 300.0

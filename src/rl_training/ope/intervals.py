@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-# entries of the matrix of counts that are in memory at a time
+# resampled values that are in memory at a time
 CHUNK = 4_000_000
+LEAST_ERROR = 0.25
 
 
 def bootstrap_interval(
@@ -21,21 +22,24 @@ def bootstrap_interval(
     replicates: int = 2000,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Symmetric bootstrap-t interval of the mean of `contributions`, one per episode.
+    """Bootstrap-t interval of the mean of `contributions`, one per episode: hull of the equal-tailed and symmetric one.
+
+    It is never narrower than Student's interval.
 
     `leverage` is the share of each episode in the weights of a self-normalised estimator. Deviations are divided
     by 1 - leverage, as the jackknife does: linearisation alone understates the influence of a heavy episode.
 
-    Chosen by coverage over 1,000 logs of 100 episodes of a tabular problem, 90 % intervals. The effective sample size
-    was 85, 55 and 27 in the three columns:
+    Chosen by coverage: share of 90 % intervals, in per cent, that hold the known value of a tabular problem, over
+    1,000 logs of 100 episodes, for `is`, `wis` and `wdr`. The policy moves away from the behaviour to the right;
+    the median effective sample size is the column.
 
-    | interval                | near: `is`, `wis`, `wdr` | further        | far            |
-    |-------------------------|--------------------------|----------------|----------------|
-    | percentile              | 89, 89, 89               | 83, 87, 89     | 73, 79, 87     |
-    | BCa                     | 88, 88, 88               | 84, 84, 86     | 77, 80, 81     |
-    | bootstrap-t             | 90, 89, 90               | 87, 86, 88     | 79, 77, 84     |
-    | symmetric bootstrap-t   | 90, 90, 89               | 87, 89, 90     | 77, 81, 87     |
-    | the same, with leverage | 90, 90, 90               | 87, 90, 90     | 77, 84, 90     |
+    | interval                            | 85         | 55         | 26         | 7          |
+    |-------------------------------------|------------|------------|------------|------------|
+    | percentile                          | 89, 89, 89 | 83, 87, 89 | 73, 79, 87 |            |
+    | BCa                                 | 88, 88, 88 | 84, 84, 86 | 77, 80, 81 |            |
+    | equal-tailed bootstrap-t            | 90, 89, 90 | 87, 86, 88 | 79, 77, 84 |            |
+    | symmetric bootstrap-t               | 90, 90, 89 | 87, 89, 90 | 77, 81, 87 |            |
+    | hull of both, with leverage (this)  | 92, 92, 92 | 91, 90, 92 | 85, 87, 92 | 47, 54, 87 |
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence is {confidence}; it must be between 0 and 1.")
@@ -51,27 +55,33 @@ def bootstrap_interval(
     if scale <= 1e-12 * max(abs(mean), 1e-300):  # equal but for rounding
         return mean, mean
     deviations = deviations / scale
-    statistics = np.abs(_t_statistics(deviations, replicates, seed))
+    statistics = _t_statistics(deviations, replicates, seed)
+    symmetric = max(
+        float(np.quantile(np.abs(statistics), confidence)),
+        student_quantile(confidence, episodes - 1),
+    )
+    tails = np.quantile(statistics, [(1 - confidence) / 2, (1 + confidence) / 2])
     error = scale * np.sqrt(deviations @ deviations / (episodes * (episodes - 1)))
-    margin = float(np.quantile(statistics, confidence) * error)
-    return mean - margin, mean + margin
+    below, above = max(symmetric, tails[1]), max(symmetric, -tails[0])
+    return mean - float(below * error), mean + float(above * error)
 
 
 def _t_statistics(deviations: Floats, replicates: int, seed: int) -> Floats:
-    """Mean over standard error in resampled episodes; replicates of equal values have no error and are left out."""
+    """Mean over standard error in resampled episodes.
+
+    The error of a replicate is at least `LEAST_ERROR` of the sample's. Where one episode makes up most of the spread,
+    replicates without it would have hardly any.
+    """
     episodes = len(deviations)
     rng = np.random.default_rng(seed)
-    moments = np.stack([deviations, deviations**2], axis=1)
     parts = []
     rows = max(1, CHUNK // episodes)
     for begin in range(0, replicates, rows):
-        size = min(rows, replicates - begin)
-        counts = rng.multinomial(episodes, np.full(episodes, 1 / episodes), size=size)
-        parts.append(counts @ moments / episodes)
-    means, squares = np.concatenate(parts).T
-    variances = squares - means**2
-    varied = variances > 1e-12 * squares
-    statistics: Floats = means[varied] / np.sqrt(variances[varied] / (episodes - 1))
+        drawn = deviations[rng.integers(episodes, size=(min(rows, replicates - begin), episodes))]
+        parts.append((drawn.mean(1), drawn.std(1, ddof=1)))
+    means, spreads = np.concatenate(parts, axis=1)
+    floor = LEAST_ERROR * float(deviations.std(ddof=1))
+    statistics: Floats = means * np.sqrt(episodes) / np.maximum(spreads, floor)
     return statistics
 
 

@@ -11,9 +11,13 @@ import torch
 from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm
+from rl_training.config import ConfigError
+from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.transitions.normalizer import ObservationNormalizer
 from rl_training.runtime.assemble import load_policy, open_checkpoint
+from rl_training.runtime.config.train_config import TrainConfig
 from rl_training.runtime.policy import Policy
+from rl_training.runtime.seeding import stream_seed
 from rl_training.spec import ProblemSpec
 
 
@@ -25,15 +29,23 @@ class JudgedPolicy:
     normalizer: ObservationNormalizer | None
     stochastic: bool = False
     path: Path | None = None
-    trained_on: dict[str, Any] = field(default_factory=dict)  # dataset of its checkpoint
+    config: TrainConfig | None = None  # of its training; None for a policy in memory
+    identity: dict[str, Any] = field(default_factory=dict)  # of the data that it was trained on
 
     @classmethod
     def load(cls, path: str | Path, *, stochastic: bool = False) -> JudgedPolicy:
         """Load a checkpoint, or the last one of a run."""
         checkpoint, config = open_checkpoint(path, policy_only=True)
         policy = load_policy(checkpoint, config)
-        trained_on = checkpoint.manifest.get("dataset") or {}
-        return cls(policy.algorithm, policy.normalizer, stochastic, checkpoint.path, trained_on)
+        identity = checkpoint.manifest.get("dataset")
+        return cls(
+            policy.algorithm,
+            policy.normalizer,
+            stochastic,
+            checkpoint.path,
+            config,
+            identity if isinstance(identity, dict) else {},
+        )
 
     @classmethod
     def of(cls, policy: Policy, *, stochastic: bool = False) -> JudgedPolicy:
@@ -64,6 +76,32 @@ class JudgedPolicy:
         for name in sorted(tensors):
             digest.update(name.encode() + tensors[name].cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
+
+    def has_seen(self, dataset: TransitionDataset) -> bool:
+        """Tell if it has learned from this log, by content or by name; never from held-out episodes."""
+        saved = self.identity.get("validation")
+        if isinstance(saved, dict) and saved.get("sha256") == dataset.sha256:
+            return False
+        same = self.identity.get("sha256") == dataset.sha256
+        return same or self.identity.get("source") == dataset.source
+
+    def held_out(self, dataset: TransitionDataset) -> TransitionDataset:
+        """Episodes of its log that it has not learned from."""
+        saved = self.identity.get("validation")
+        if self.config is None or not isinstance(saved, dict):
+            raise ConfigError(
+                f"{self.path or 'the policy'} was trained without validation_fraction: no episode was "
+                "held out"
+            )
+        fraction = self.config.groups.dataset.validation_fraction
+        assert fraction is not None
+        part, _ = dataset.split(fraction, stream_seed(self.config.seed, "validation"))
+        if part.sha256 != saved.get("sha256"):
+            raise ConfigError(
+                f"{dataset.source} is not the log that {self.path} was trained on, so that its held-out "
+                "episodes are not in it"
+            )
+        return part
 
     def inputs(self, obs: Tensor) -> Tensor:
         """Normalise observations as in its training."""

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from rl_training.config import ConfigError
 from rl_training.data.locations import load_location
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.transitions.normalizer import ObservationNormalizer
-from rl_training.ope.behaviour import behaviour_probabilities
+from rl_training.ope.behaviour import UPDATES, behaviour_probabilities
 from rl_training.ope.card import CardEstimate, ScoreCard
 from rl_training.ope.estimates import (
     Weighted,
@@ -26,13 +28,15 @@ from rl_training.ope.judged_log import JudgedLog, Numbers
 from rl_training.ope.judged_policy import JudgedPolicy
 from rl_training.ope.pictures import compare_actions, draw
 from rl_training.ope.verdict import Evidence, judge_evidence
-from rl_training.runtime.agreement import read_as_choices
 from rl_training.runtime.config.train_config import TrainConfig
 from rl_training.runtime.policy import Policy
+from rl_training.runtime.preparation.agreement import read_as_choices
 from rl_training.runtime.prepare import SavedPreparation, TrainingData, prepare
+from rl_training.spec import ProblemSpec
 
 OUTPUT_DIR = "runs/ope"
 CONFIDENCE = 0.9
+AT_BOUNDS = 0.1  # of the range of actions: farther outside they are in other units
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,7 @@ def judge(
     *,
     gamma: float | None = None,
     stochastic: bool = False,
+    held_out: bool = False,
     confidence: float = CONFIDENCE,
     options: FitOptions | None = None,
     output_dir: str | Path = OUTPUT_DIR,
@@ -63,6 +68,7 @@ def judge(
         dataset: A file, `builtin:NAME`, `minari:NAME`, or transitions in memory.
         gamma: Discount of the values; that of the policy's training by default.
         stochastic: Judge the policy that draws its actions, instead of their modes.
+        held_out: Judge by the episodes that `validation_fraction` kept from training, and no others.
         confidence: Of every interval.
         options: How fitted Q evaluation is fitted.
         output_dir: Directory for its runs, which the same call takes up again.
@@ -71,7 +77,7 @@ def judge(
     judged = judged_policy(policy, stochastic)
     judgement = judge_policy(
         judged,
-        open_log(dataset, judged, judged.gamma if gamma is None else gamma),
+        open_log(dataset, judged, judged.gamma if gamma is None else gamma, held_out),
         confidence=confidence,
         options=options or FitOptions(),
         output_dir=output_dir,
@@ -96,7 +102,7 @@ def judge_policy(
     directory = Path(output_dir).expanduser().absolute()
     behaviour = fit_values(log, data, None, options, directory, progress_bar=progress_bar)
     values = fit_values(log, data, policy, options, directory, progress_bar=progress_bar)
-    return make_card(policy, log, behaviour, values, confidence)
+    return make_card(policy, log, behaviour, values, confidence, progress_bar=progress_bar)
 
 
 def judged_policy(policy: str | Path | Policy, stochastic: bool) -> JudgedPolicy:
@@ -114,17 +120,41 @@ def judged_policy(policy: str | Path | Policy, stochastic: bool) -> JudgedPolicy
 
 
 def open_log(
-    dataset: str | Path | TransitionDataset, policy: JudgedPolicy, gamma: float
+    dataset: str | Path | TransitionDataset,
+    policy: JudgedPolicy,
+    gamma: float,
+    held_out: bool = False,
 ) -> tuple[JudgedLog, TrainingData]:
     """Load a log and check that it fits the policy; returns are scaled for the critics."""
     if not isinstance(dataset, TransitionDataset):
         dataset = load_location(str(dataset))
     dataset = read_as_choices(dataset, policy.spec)
+    if held_out:
+        dataset = policy.held_out(dataset)
     log = JudgedLog(dataset, gamma)
-    config = TrainConfig(algo="fqe", algo_kwargs={"reward_scale": log.value_scale})
+    options = {
+        "reward_scale": log.value_scale,
+        "clip_actions": _lie_at_bounds(dataset, policy.spec),
+    }
+    config = TrainConfig(algo="fqe", algo_kwargs=options)
     normalizer = ObservationNormalizer(*dataset.observation_statistics())
     saved = SavedPreparation(policy.spec, normalizer, 1.0, shaped_log=True)
     return log, prepare(config, dataset, saved=saved)
+
+
+def _lie_at_bounds(dataset: TransitionDataset, policy: ProblemSpec) -> bool:
+    """Tell if logged actions are hardly outside of the policy's bounds, so that clipping changes little.
+
+    Bounds of a policy that was trained without an environment are the range of its own log.
+    """
+    if policy.action_kind == "discrete" or dataset.discrete:
+        return False
+    low, high = torch.tensor(policy.action_low), torch.tensor(policy.action_high)
+    if dataset.action_width != len(low):
+        return False  # refused later
+    slack = AT_BOUNDS * (high - low)
+    actions = dataset.actions
+    return bool(((actions >= low - slack) & (actions <= high + slack)).all())
 
 
 def make_card(
@@ -133,13 +163,15 @@ def make_card(
     behaviour: FittedValues,
     values: FittedValues,
     confidence: float,
+    *,
+    progress_bar: bool = False,
 ) -> Judgement:
     """Put estimates, support and verdict together."""
     returns = log.returns + log.rest_discounts * behaviour.final()  # (members, episodes)
     behaviour_value, initial = behaviour_interval(returns, confidence), values.initial()
     actions = compare_actions(policy, log, values.data)
     fitted = fitted_estimate(values, initial, returns, confidence)
-    weighted = _weighted(policy, log, values, returns, confidence)
+    weighted = _weighted(policy, log, values, returns, confidence, progress_bar)
     estimates = [fitted, *weighted.rows]
     evidence = Evidence(
         log,
@@ -175,12 +207,20 @@ def _weighted(
     values: FittedValues,
     returns: Numbers,
     confidence: float,
+    progress_bar: bool,
 ) -> Weighted:
     log_probs = values.log_probs(policy)
     if log_probs is None:
         reason = "a deterministic policy of continuous actions has no density to weigh with"
         return Weighted.none(reason)
-    behaviour = behaviour_probabilities(log, values.data)
+    behaviour = behaviour_probabilities(
+        log,
+        values.data,
+        values.run_dir.parent,
+        updates=min(UPDATES, values.options.updates),
+        seed=values.options.seed,
+        progress_bar=progress_bar,
+    )
     return weighted_estimates(log, values, log_probs, behaviour, returns, confidence)
 
 
@@ -190,7 +230,7 @@ def _policy_facts(policy: JudgedPolicy, log: JudgedLog) -> dict[str, Any]:
         "algo": policy.algorithm.name,
         "acts": "deterministic" if policy.is_deterministic else "stochastic",
         "sha256": policy.sha256,
-        "trained_on_this_log": policy.trained_on.get("sha256") == log.dataset.sha256,
+        "trained_on_this_log": policy.has_seen(log.dataset),
     }
 
 
@@ -218,9 +258,9 @@ def _notes(policy: JudgedPolicy, log: JudgedLog, estimates: list[CardEstimate]) 
         notes.append(
             f"{cut} of {len(log.cut)} episodes were cut; what is missing of them is estimated"
         )
-    if policy.trained_on.get("sha256") == log.dataset.sha256:
+    if policy.has_seen(log.dataset):
         notes.append(
-            "the policy was trained on this log, so that estimates may be too high; judge it on "
-            "another log of the same behaviour if there is one"
+            "the policy was trained on this log, so that estimates may be too high; judge it by another "
+            "log of the same behaviour, or train with validation_fraction and judge by --held-out"
         )
     return notes

@@ -68,6 +68,7 @@ def select(
     by: str = "fqe",
     gamma: float | None = None,
     stochastic: bool = False,
+    held_out: bool = False,
     confidence: float = CONFIDENCE,
     options: FitOptions | None = None,
     output_dir: str | Path = OUTPUT_DIR,
@@ -84,7 +85,9 @@ def select(
     judged = [judged_policy(policy, stochastic) for policy in policies]
     _refuse_different_problems(judged)
     chosen = max(policy.gamma for policy in judged) if gamma is None else gamma
-    opened = open_log(dataset, judged[0], chosen)
+    if held_out:
+        _refuse_different_splits(judged)
+    opened = open_log(dataset, judged[0], chosen, held_out)
     judgements = [
         judge_policy(
             policy,
@@ -108,6 +111,16 @@ def _refuse_different_problems(policies: Sequence[JudgedPolicy]) -> None:
             raise ConfigError(
                 f"{other.path} and {first.path} are policies of different problems: {other.spec}, and "
                 f"{first.spec}"
+            )
+
+
+def _refuse_different_splits(policies: Sequence[JudgedPolicy]) -> None:
+    first = policies[0]
+    for other in policies[1:]:
+        if other.identity.get("validation") != first.identity.get("validation"):
+            raise ConfigError(
+                f"{other.path} and {first.path} have different held-out episodes: train with one seed "
+                "and one validation_fraction, or judge by another log"
             )
 
 

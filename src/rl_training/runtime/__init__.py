@@ -12,7 +12,7 @@ From a configuration to a trained policy:
 
 - `config/`: `TrainConfig` and its validation
 - `prepare`: datasets checked against the problem, scaled and normalised
-- `agreement`: these checks, of algorithm, environment and data
+- `preparation/`: loading and splitting, and these checks
 - `policy`: normaliser, actor and action scaling as one function
 - `experience/`: batches and environment steps, by data regime
 - `assemble`: all parts of a run put together, new or from a checkpoint

@@ -22,6 +22,7 @@ from rl_training.runtime.checkpoints.directories import find_checkpoint
 from rl_training.runtime.checkpoints.format import Checkpoint, read_checkpoint
 from rl_training.runtime.checkpoints.manifest import damaged, state_of
 from rl_training.runtime.config.train_config import TrainConfig, without_removed_options
+from rl_training.runtime.evaluation.validation import Validator
 from rl_training.runtime.experience.build import build_experience
 from rl_training.runtime.loop.budget import note_last_round
 from rl_training.runtime.loop.callback import Callback, check_callbacks
@@ -31,8 +32,8 @@ from rl_training.runtime.policy import Policy
 from rl_training.runtime.prepare import (
     SavedPreparation,
     TrainingData,
-    build_offline_dataset,
     check_environment,
+    load_and_split,
     prepare,
     prepare_online,
 )
@@ -43,6 +44,7 @@ from rl_training.spec import ProblemSpec
 
 log = logging.getLogger("rl_training")
 SMALL_NETWORKS = 2**26  # weights, 256 MB
+_IDENTITY = ("sha256", "validation")  # of the dataset of a checkpoint
 
 
 def pick_device(name: str) -> torch.device:
@@ -179,7 +181,7 @@ def new_run(
     note_last_round(config)
     if config.regime == "online":
         return assemble(config, prepare_online(config), callbacks)
-    data = prepare(config, build_offline_dataset(config, dataset))
+    data = prepare(config, *load_and_split(config, dataset))
     return assemble(config, data, callbacks)
 
 
@@ -213,8 +215,8 @@ def resumed_run(
             manifest["reward_scale"],
             shaped_log=_shapes_log(checkpoint, config),
         )
-        data = prepare(config, build_offline_dataset(config, dataset, saved=saved), saved=saved)
-    if data.source.get("sha256") != manifest["dataset"].get("sha256"):
+        data = prepare(config, *load_and_split(config, dataset, saved=saved), saved=saved)
+    if any(data.source.get(key) != manifest["dataset"].get(key) for key in _IDENTITY):
         raise CheckpointError(
             f"{checkpoint.path} was trained on other data than {data.source['source']} is now, "
             "so the run cannot go on as the same run"
@@ -252,9 +254,26 @@ def assemble(config: TrainConfig, data: TrainingData, callbacks: Iterable[Callba
     algorithm = policy.algorithm
     eager = config.groups.controls.stepper == "eager"
     algorithm.engine = EagerEngine() if eager else CapturedEngine()
+    validator = _validator(config, data, algorithm)
     experience = build_experience(config, data, algorithm)
     state = TrainerState(algorithm, phase=experience.phase)
-    return Run(config, data, algorithm, policy, experience, state, tuple(callbacks))
+    return Run(config, data, algorithm, policy, experience, state, validator, tuple(callbacks))
+
+
+def _validator(
+    config: TrainConfig, data: TrainingData, algorithm: Algorithm[Any]
+) -> Validator | None:
+    """Build the judge on held-out episodes; refuse to watch a metric that this learner lacks."""
+    if data.dataset is None or data.dataset.held_out is None:
+        return None
+    seed = stream_seed(config.seed, "validation")
+    validator = Validator(algorithm, data.dataset.held_out, data.dataset.learning, seed=seed)
+    watched, _ = config.groups.controls.best_metric()
+    if watched.startswith("validation/") and watched not in validator.names:
+        measured = ", ".join(validator.names)
+        message = f"is not measured for {config.algo} here (measured: {measured})"
+        raise ConfigError([Problem(("algo_kwargs", "early_stopping", "metric"), message)])
+    return validator
 
 
 def open_checkpoint(

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from rl_training.config import CheckpointError, ConfigError
+from rl_training.data.builtin.rows import Rows
 from rl_training.data.collecting import collect, collect_random
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.envs.errors import closing, naming_the_env
@@ -17,12 +19,16 @@ from rl_training.envs.factory import make_raw_env
 from rl_training.envs.goals import without_goals
 from rl_training.envs.rewards import RewardTransformConfig
 from rl_training.envs.spaces import ActionScaler, check_fits, infer_env_spaces
+from rl_training.models.distributions import LOG_SQRT_2PI
 from rl_training.runtime.assemble import load_policy, open_checkpoint
 from rl_training.runtime.experience.build import build_buffer
+from rl_training.runtime.policy import Policy
 from rl_training.runtime.trust import choose_env, trust
 from rl_training.spec import ProblemSpec
 
 log = logging.getLogger("rl_training")
+
+_PIECE = 8192  # rows that a network is asked about at a time
 
 
 def collect_dataset(
@@ -64,9 +70,59 @@ def collect_dataset(
         action = action + noise * (high - low) / 2 * rng.standard_normal(action.shape)
         return np.clip(action, low, high).astype(np.float32)
 
+    def log_probs(rows: Rows) -> NDArray[Any] | None:
+        if noise and deterministic:
+            return _noise_log_probs(policy, rows, noise * (high - low) / 2)
+        return None if noise or deterministic else _policy_log_probs(policy, rows)
+
     env = without_goals(make_raw_env(env_id, options))
     with closing(env, env_id), naming_the_env(env_id):
-        return collect(env, act, steps, seed)
+        return collect(env, act, steps, seed, log_probs)
+
+
+def _policy_log_probs(policy: Policy, rows: Rows) -> NDArray[Any] | None:
+    """Log-probabilities of drawn actions; None if the policy draws none, or a density is not exact."""
+    discrete = policy.spec.action_kind == "discrete"
+    if not discrete and _at_bounds(policy, rows):
+        return None
+    actions = rows["actions"] if discrete else ActionScaler(policy.spec).to_unit(rows["actions"])
+    parts = []
+    for start in range(0, len(actions), _PIECE):
+        obs = torch.from_numpy(rows["obs"][start : start + _PIECE, : policy.spec.obs_dim])
+        inputs = obs if policy.normalizer is None else policy.normalizer(obs)
+        chosen = torch.from_numpy(actions[start : start + _PIECE])
+        part = policy.algorithm.log_prob(inputs, chosen)
+        if part is None:
+            return None
+        parts.append(part.double().numpy())
+    units = 0.0 if discrete else float(policy.action_half.double().log().sum())
+    return np.concatenate(parts) - units
+
+
+def _noise_log_probs(policy: Policy, rows: Rows, std: NDArray[Any]) -> NDArray[Any] | None:
+    """Log-densities of actions with Gaussian noise; None if the clipping has changed one."""
+    if _at_bounds(policy, rows):
+        return None
+    means = policy.predict(rows["obs"][:, : policy.spec.obs_dim]).astype(np.float64)
+    halves = ((rows["actions"] - means) / std) ** 2 / 2 + np.log(std)
+    log_probs: NDArray[Any] = -halves.sum(1) - LOG_SQRT_2PI * len(std)
+    return log_probs
+
+
+def _at_bounds(policy: Policy, rows: Rows) -> bool:
+    """True if an action is at a bound, where clipping or the rounding of tanh has changed its density."""
+    unit = ActionScaler(policy.spec).to_unit(rows["actions"])
+    at_bounds = int((np.abs(unit) >= 1 - 1e-5).any(axis=1).sum())
+    fixed = bool((policy.action_half == 0).any())
+    if at_bounds or fixed:
+        log.info(
+            "no behavior_log_probs: %s",
+            "an action has a range of one value"
+            if fixed
+            else f"{at_bounds:,} of {len(unit):,} actions are at "
+            "their bounds, where densities are not exact",
+        )
+    return bool(at_bounds) or fixed
 
 
 def replay_dataset(run: str | Path) -> TransitionDataset:

@@ -29,6 +29,7 @@ from rl_training.runtime.config.train_config import TrainConfig
 from rl_training.runtime.controls import build_control_callbacks
 from rl_training.runtime.evaluation.callback import EvaluationCallback
 from rl_training.runtime.evaluation.evaluator import EvaluationError, Evaluator
+from rl_training.runtime.evaluation.validation import Validator
 from rl_training.runtime.experience.collector import CollectError, PolicyError
 from rl_training.runtime.experience.protocols import Experience
 from rl_training.runtime.loop.callback import Callback, CallbackList
@@ -60,6 +61,7 @@ class Run:
     policy: Policy
     experience: Experience
     state: TrainerState
+    validator: Validator | None = None  # with held-out episodes
     user_callbacks: Sequence[Callback] = ()
     checkpoint: Checkpoint | None = None  # the one to go on from
     continues: bool = True  # as the same run; otherwise as a new one with its networks
@@ -69,7 +71,8 @@ class Run:
     def execute(self, *, progress_bar: bool = False) -> TrainResult:
         """Train until something requests a stop."""
         if progress_bar:
-            progress = ProgressCallback(self.config.budget)
+            watched, _ = self.config.groups.controls.best_metric()
+            progress = ProgressCallback(self.config.budget, watched=watched)
             self.user_callbacks = [*self.user_callbacks, progress]
         interrupt = Interrupt()
         with ExitStack() as stack:
@@ -176,7 +179,9 @@ class Run:
             *self._watchers(),
             interrupt,
             *self.user_callbacks,
-            CheckpointCallback(checkpoints, config.checkpoint_interval),
+            CheckpointCallback(
+                checkpoints, config.checkpoint_interval, *config.groups.controls.best_metric()
+            ),
         ]
         listeners = CallbackList(after_evaluation)
         log_metrics = MetricsLog(writer, listeners)
@@ -184,7 +189,7 @@ class Run:
         callbacks: list[Callback] = [
             LoggingCallback(log_metrics, config.log_interval, self.experience.report)
         ]
-        if evaluator is not None:
+        if evaluator is not None or self.validator is not None:
             callbacks.append(
                 EvaluationCallback(
                     evaluator,
@@ -192,6 +197,7 @@ class Run:
                     config.groups.controls.eval_interval,
                     log_metrics,
                     listeners,
+                    validator=self.validator,
                     # a run that an offline one becomes is compared with where that one ended
                     evaluates_first=not self.continues,
                 )
@@ -228,9 +234,12 @@ class Run:
         if self.config.eval_episodes == 0:
             return None
         if self.config.env_id is None:
+            validated = self.validator is not None
             log.info(
-                "no environment: the policy is not evaluated; `rl-training eval RUN --env ID` does so"
-            )
+                "no environment: the policy is %s; `rl-training eval RUN --env ID` scores it in one",
+                "judged on held-out episodes" if validated else "not evaluated (validation_fraction "
+                "would hold out episodes to judge it on)",
+            )  # fmt: skip
             return None
         return Evaluator(self.policy, self.config.env_id, self.config.groups.env, guard=guard)
 

@@ -187,6 +187,8 @@ def _describe(
     if data.dataset is not None:
         raw = data.dataset.raw
         facts["dataset"] = {**raw.describe(), "sha256": raw.sha256}
+        if "validation" in data.source:
+            facts["dataset"]["validation"] = data.source["validation"]
     if origin is not None:
         facts["branched_from"] = str(origin.path)
         _copy_history(origin, path)

@@ -8,7 +8,15 @@ from typing import Literal
 import numpy as np
 
 Stream = Literal[
-    "init", "data", "update", "exploration", "environment", "evaluation", "scoring", "dataset"
+    "init",
+    "data",
+    "update",
+    "exploration",
+    "environment",
+    "evaluation",
+    "scoring",
+    "dataset",
+    "validation",
 ]
 
 

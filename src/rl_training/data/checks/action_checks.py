@@ -34,6 +34,22 @@ def as_bounds(low: Bound | None, high: Bound | None, width: int) -> Bounds | Non
     )
 
 
+def check_behavior_probs(
+    log_probs: npt.NDArray[np.float32] | None, num_actions: int | None
+) -> Iterator[Finding]:
+    """Find probabilities that never change although the behaviour was not uniform."""
+    if log_probs is None or len(log_probs) < 2 or log_probs.min() != log_probs.max():
+        return
+    value = float(np.exp(np.float64(log_probs[0])))
+    if num_actions is not None and abs(value * num_actions - 1) < 1e-3:
+        return
+    yield Finding(
+        "info" if num_actions is None else "warning", "constant-behavior-probs",
+        f"every logged action has {'density' if num_actions is None else 'probability'} {value:g}", 0,
+        "fine if the behaviour was uniform; else log the true probabilities, or leave the field out",
+    )  # fmt: skip
+
+
 def check_actions(data: Columns, bounds: Bounds | None) -> Iterator[Finding]:
     smallest, largest = data.actions.min(axis=0), data.actions.max(axis=0)
     if bounds is None and one_hot(data.actions):

@@ -10,7 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from rl_training.config import DatasetError
-from rl_training.data.checks.action_checks import Bound, as_bounds, check_actions, check_numbering
+from rl_training.data.checks.action_checks import (
+    Bound,
+    as_bounds,
+    check_actions,
+    check_behavior_probs,
+    check_numbering,
+)
 from rl_training.data.checks.column_checks import (
     Columns,
     Finding,
@@ -63,12 +69,14 @@ def check_dataset(
     data = _columns(dataset, max_findings_rows)
     if spec is not None and fits_actions(data, spec):
         action_low, action_high = spec.action_low, spec.action_high
+    log_probs = None if (values := dataset.behavior_log_probs) is None else values.numpy()
     findings = [
         *(check_problem(data, spec) if spec is not None else ()),
         *check_observations(data.obs, max_findings_rows),
         *check_scales(data),
         *check_actions(data, as_bounds(action_low, action_high, data.actions.shape[1])),
         *(check_numbering(data) if spec is None and action_low is None else ()),
+        *check_behavior_probs(log_probs, dataset.num_actions),
         *check_sequence(data),
         *check_rewards(data.rewards, data.terminations, max_findings_rows),
         *check_duplicates(data),

@@ -1,6 +1,6 @@
 """Cache of packed datasets in files that are mapped into memory instead of read.
 
-A cached dataset is `packed/<key>.bin` (the rows, then the episode ends) and `<key>.json`, which
+A cached dataset is `packed/<key>.bin` (the rows, then the episode ends, then the behaviour's log-probabilities) and `<key>.json`, which
 says what the rows are, which version of which file they came from, and their checksum.
 """
 
@@ -26,7 +26,7 @@ from rl_training.data.packing.pack import PackedRows, pack
 from rl_training.data.packing.source import FieldSource
 from rl_training.files import open_regular, read_json, remove_leftovers
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 def cache_dir() -> Path:
@@ -111,6 +111,8 @@ def _build(path: Path, stamp: list[list[Any]], source: FieldSource) -> None:
             with aside.open("ab") as file:
                 if packed.ends is not None:
                     file.write(packed.ends.tobytes())
+                if packed.behavior_log_probs is not None:
+                    file.write(packed.behavior_log_probs.numpy().tobytes())
             sidecar = _describe(packed, stamp, _checksum(aside))
             aside.replace(path)
             aside.write_text(json.dumps(sidecar, indent=2), encoding="utf-8")
@@ -134,6 +136,7 @@ def _describe(packed: PackedRows, stamp: list[list[Any]], checksum: str) -> dict
             "has_next_actions": layout.has_next_actions,
         },
         "boundaries": packed.boundaries,
+        "behavior_log_probs": packed.behavior_log_probs is not None,
         "episodes": None if packed.ends is None else len(packed.ends),
         "num_actions": packed.num_actions,
         "first_action": packed.first_action,
@@ -162,14 +165,20 @@ def _open(path: Path, stamp: list[list[Any]]) -> PackedRows | None:
 def _map(path: Path, sidecar: dict[str, Any]) -> PackedRows:
     layout = RowLayout(**sidecar["columns"])
     shape = (sidecar["rows"], layout.width)
-    rows = _map_rows(path, shape)
+    rows = _map_array(path, shape)
+    position = rows.numel() * 4
     ends = None
     if sidecar["episodes"] is not None:
         with path.open("rb") as file:
-            file.seek(rows.numel() * 4)
-            ends = np.frombuffer(file.read(), np.int64).copy()  # torch wants it writable
+            file.seek(position)
+            content = file.read(8 * sidecar["episodes"])
+            ends = np.frombuffer(content, np.int64).copy()  # torch wants it writable
         if len(ends) != sidecar["episodes"]:
             raise ValueError("its episode ends are incomplete")
+        position += len(content)
+    log_probs = None
+    if sidecar["behavior_log_probs"]:
+        log_probs = _map_array(path, shape[:1], position)
     return PackedRows(
         rows,
         layout,
@@ -179,17 +188,18 @@ def _map(path: Path, sidecar: dict[str, Any]) -> PackedRows:
         tuple(sidecar["notes"]),
         sidecar["source"],
         in_memory=False,
-        first_action=sidecar.get("first_action"),  # older copies have none
+        first_action=sidecar["first_action"],
+        behavior_log_probs=log_probs,
     )
 
 
-def _map_rows(path: Path, shape: tuple[int, int]) -> Tensor:
-    """Map rows shared: a private mapping counts as memory, which larger data would exceed."""
+def _map_array(path: Path, shape: tuple[int, ...], position: int = 0) -> Tensor:
+    """Map numbers shared: a private mapping counts as memory, which larger data would exceed."""
     try:
         # Nothing writes to it; the checksum would tell.
-        return torch.from_numpy(np.memmap(path, np.float32, "r+", shape=shape))
+        return torch.from_numpy(np.memmap(path, np.float32, "r+", offset=position, shape=shape))
     except OSError:  # a read-only mount, or the cache of another user
-        array = np.memmap(path, np.float32, "r", shape=shape)
+        array = np.memmap(path, np.float32, "r", offset=position, shape=shape)
     with warnings.catch_warnings():
         # torch has no read-only tensors and warns of writes, of which there are none.
         warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)

@@ -19,7 +19,12 @@ SPELLINGS: dict[str, tuple[str, ...]] = {
     "next_actions": ("next_actions", "next_action"),
     "next_action_valid": ("next_action_valid",),
     "episode_ids": ("episode_ids", "episode_id", "episode"),
-}
+    "behavior_log_probs": ("behavior_log_probs", "behaviour_log_probs", "behavior_log_prob",
+                           "behaviour_log_prob", "action_log_probs", "action_log_prob", "log_probs",
+                           "log_prob", "logp"),
+    "behavior_probs": ("behavior_probs", "behaviour_probs", "behavior_prob", "behaviour_prob",
+                       "propensities", "propensity", "action_probs", "action_prob", "pscore"),
+}  # fmt: skip
 _CANONICAL = {spelling: name for name, group in SPELLINGS.items() for spelling in group}
 
 _ADVICE = {
@@ -28,6 +33,9 @@ _ADVICE = {
         "Add it, or add 'truncations' or 'episode_ids' so that it can be read from the next row."
     ),
 }
+
+# our names of the probabilities with which the logging policy acted; at most one is given
+BEHAVIOR_FIELDS = ("behavior_log_probs", "behavior_probs")
 
 
 class FieldNames(NamedTuple):

@@ -16,7 +16,9 @@ from torch import Tensor
 from rl_training.config import DatasetError
 from rl_training.data.packing.flags import Ends, Flags, as_flags, episode_ends, row_breaks
 from rl_training.data.packing.layout import RowLayout
+from rl_training.data.packing.names import BEHAVIOR_FIELDS
 from rl_training.data.packing.plan import PackingPlan, plan_packing
+from rl_training.data.packing.propensities import as_log_probs
 from rl_training.data.packing.source import Array, FieldSource, piece_rows
 
 Boundaries = Literal["given", "derived", "unknown"]
@@ -38,6 +40,9 @@ class PackedRows:
     source: str
     in_memory: bool = True
     first_action: int | None = None  # what the log's first choice was called, if that was declared
+    # (N,) log-probabilities of the logged actions under the logging policy; apart from the rows, so that
+    # batches do not carry them
+    behavior_log_probs: Tensor | None = None
 
 
 def in_memory(rows: int, width: int) -> Tensor:
@@ -79,6 +84,7 @@ def pack(source: FieldSource, allocate: Allocate = in_memory) -> PackedRows:
     return PackedRows(
         rows, plan.layout, boundaries, ends, num_actions, notes, source.label,
         first_action=first_action if isinstance(first_action, int) else None,
+        behavior_log_probs=packer.behavior_log_probs(),
     )  # fmt: skip
 
 
@@ -92,6 +98,8 @@ class _Packer:
         self._ahead: dict[str, Array] = {}  # first row of the next piece, read early
         self._derives = plan.flags.truncations is None
         self._breaks: Flags = np.zeros(plan.length if self._derives else 0, np.bool_)
+        self._behavior = next((name for name in BEHAVIOR_FIELDS if name in plan.names), None)
+        self._log_probs: list[Matrix] = []  # a piece each, of the rows that are kept
 
     def fill(self, out: Matrix) -> None:
         plan, size = self.plan, piece_rows(self.plan.layout.width)
@@ -105,6 +113,9 @@ class _Packer:
             self._fill_piece(block, start, stop)
             if not np.isfinite(block.sum()):
                 self._report_nonfinite(block, start)
+            if self._behavior is not None:
+                log_probs = self._read_log_probs(self._behavior, start, stop)
+                self._log_probs.append(log_probs if keep is None else log_probs[keep])
             if keep is not None and not whole:
                 block = block[keep]
                 out[written : written + len(block)] = block
@@ -190,6 +201,21 @@ class _Packer:
             if self.num_actions > MAX_CHOICES:
                 raise self._error(f"'actions' goes up to {self.num_actions - 1}: too many choices")
         return actions
+
+    def _read_log_probs(self, name: str, start: int, stop: int) -> Matrix:
+        return as_log_probs(
+            self._read(name, start, stop),
+            are_logs=name == "behavior_log_probs",
+            discrete=self.plan.layout.discrete,
+            label=f"{self.source.label}: {self.plan.names[name]!r}",
+            first_row=start,
+        )
+
+    def behavior_log_probs(self) -> Tensor | None:
+        """Log-probabilities of all rows that are kept; None if the source has none."""
+        if self._behavior is None:
+            return None
+        return torch.from_numpy(np.concatenate(self._log_probs))
 
     def _read(self, name: str, start: int, stop: int) -> Array:
         values = self.source.read(self.plan.names[name], start, stop)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,11 +11,16 @@ import numpy as np
 from rl_training.config import DatasetError
 from rl_training.data.packing.flags import EpisodeFlags, Flags, combine_flags
 from rl_training.data.packing.layout import RowLayout
-from rl_training.data.packing.names import FieldNames, match_field_names, missing_field
+from rl_training.data.packing.names import (
+    BEHAVIOR_FIELDS,
+    FieldNames,
+    match_field_names,
+    missing_field,
+)
 from rl_training.data.packing.source import Array, FieldInfo, FieldSource
 
 _ONE_COLUMN = ("rewards", "terminations", "truncations", "dones", "masks", "next_action_valid",
-               "episode_ids")  # fmt: skip
+               "episode_ids", *BEHAVIOR_FIELDS)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,7 @@ class PackingPlan:
 
 def plan_packing(source: FieldSource) -> PackingPlan:
     """Match names, check shapes and lengths, and read the flags."""
-    names = match_field_names(source.fields, source.label)
+    names = _with_one_behavior(match_field_names(source.fields, source.label), source)
     for required in ("obs", "actions", "rewards"):
         if required not in names.matched:
             raise missing_field(required, names, source.label)
@@ -59,6 +65,22 @@ def plan_packing(source: FieldSource) -> PackingPlan:
         notes.append("ignored fields: " + ", ".join(sorted(names.ignored)))
     next_obs: Literal["field", "next row"] = "field" if "next_obs" in infos else "next row"
     return PackingPlan(names.matched, length, layout, flags, next_obs, keep, tuple(notes))
+
+
+def _with_one_behavior(names: FieldNames, source: FieldSource) -> FieldNames:
+    """Leave out probabilities of all choices, one per column; two fields of the logged one are an error."""
+    wide = [
+        name
+        for name in BEHAVIOR_FIELDS
+        if name in names.matched and math.prod(source.fields[names.matched[name]].shape[1:]) != 1
+    ]
+    matched = {name: spelling for name, spelling in names.matched.items() if name not in wide}
+    given = [matched[name] for name in BEHAVIOR_FIELDS if name in matched]
+    if len(given) > 1:
+        raise DatasetError(
+            f"{source.label} gives the behaviour's probabilities twice, as {given[0]!r} and {given[1]!r}. Keep one."
+        )
+    return FieldNames(matched, (*names.ignored, *(names.matched[name] for name in wide)))
 
 
 def check_field(name: str, info: FieldInfo, label: str) -> None:

@@ -83,6 +83,14 @@ class DatasetFields:
             return None
         return self._view.column(self.layout.next_action_valid)
 
+    @property
+    def behavior_log_probs(self) -> Tensor | None:
+        """Log-probabilities of the logged actions under the policy that logged them, if the log has them.
+
+        Densities of continuous actions are in the units of the log, whatever scaling this view has.
+        """
+        return self._view.behavior_log_probs()
+
     def _as_actions(self, values: Tensor) -> Tensor:
         return values.squeeze(1).long() if self.discrete else values
 

@@ -34,6 +34,7 @@ def summarize(dataset: DatasetFields) -> dict[str, Any]:
         "termination_share": dataset.terminations.double().mean().item(),
         "truncation_share": dataset.truncations.double().mean().item(),
         "next_actions": layout.has_next_actions,
+        "behavior_log_probs": _summarize_log_probs(dataset),
         **_summarize_episodes(dataset),
         "boundaries": dataset.boundaries,
         "in_memory": dataset.in_memory,
@@ -58,6 +59,11 @@ def _summarize_episodes(dataset: DatasetFields) -> dict[str, Any]:
         "return": {**_range(returns), "std": float(returns.std())},
         "episode_length": _range(lengths),
     }
+
+
+def _summarize_log_probs(dataset: DatasetFields) -> dict[str, float] | None:
+    log_probs = dataset.behavior_log_probs
+    return None if log_probs is None else _range(log_probs.numpy().astype(np.float64))
 
 
 def _range(values: npt.NDArray[Any]) -> dict[str, float]:

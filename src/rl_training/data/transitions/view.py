@@ -229,6 +229,13 @@ class RowView:
                 step.apply_(values)
         return values
 
+    def behavior_log_probs(self, start: int = 0, stop: int | None = None) -> Tensor | None:
+        """Log-probabilities of the logged actions of rows start to stop, if the log has them."""
+        values = self.packed.behavior_log_probs
+        if values is None:
+            return None
+        return values[start:stop] if self.index is None else values[self.index[start:stop]]
+
     def _steps_of(self, columns: int | slice) -> Sequence[ColumnStep | RewardTransform]:
         if columns in (self.layout.obs, self.layout.next_obs):
             return self.obs_steps

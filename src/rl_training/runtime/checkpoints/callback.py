@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from rl_training.algorithms.base import Terms
 from rl_training.runtime.checkpoints.store import Checkpoints
 from rl_training.runtime.loop.callback import Callback, Interval
+from rl_training.runtime.loop.early_stopping import is_better
 from rl_training.runtime.loop.saved_values import number_or_none, whole, whole_or_none
 from rl_training.runtime.loop.state import TrainerState
 
 
 class CheckpointCallback(Callback):
-    """Saves at every interval, at every new best evaluation and at the end; runs last in a tick."""
+    """Saves at every interval, at every new best evaluation and at the end; runs last in a tick.
 
-    def __init__(self, checkpoints: Checkpoints, interval: int) -> None:
+    There is no best one where the `metric` is not measured.
+    """
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        interval: int,
+        metric: str = "eval/return_mean",
+        mode: Literal["max", "min"] = "max",
+    ) -> None:
         self.checkpoints = checkpoints
+        self.metric, self.mode = metric, mode
         self.interval = Interval(interval)
         self.best: float | None = None
         self._scored = False  # an evaluation has come since the last save
@@ -42,8 +53,8 @@ class CheckpointCallback(Callback):
         self._tick(state)
 
     def on_eval_end(self, state: TrainerState, metrics: Mapping[str, float]) -> None:
-        value = metrics["eval/return_mean"]
-        if self.best is None or value > self.best:
+        value = metrics.get(self.metric)
+        if value is not None and is_better(value, self.best, self.mode):
             self.best = value
             self.checkpoints.pinned["best"] = state.global_step
         self._scored = True
@@ -58,13 +69,16 @@ class CheckpointCallback(Callback):
     def state_dict(self) -> dict[str, Any]:
         return {
             "best": self.best,
+            "metric": self.metric,
             "best_step": self.checkpoints.pinned.get("best"),
             "looked_at": self.interval.last,
         }
 
     def load_state_dict(self, values: dict[str, Any]) -> None:
-        self.best = number_or_none(values["best"])
         self.interval.last = whole_or_none(values.get("looked_at"))
+        if values.get("metric", "eval/return_mean") != self.metric:
+            return  # by an earlier version, which looked at the return alone: the best starts anew
+        self.best = number_or_none(values["best"])
         if values["best_step"] is not None:
             self.checkpoints.pinned["best"] = whole(values["best_step"])
 

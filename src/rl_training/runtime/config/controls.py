@@ -18,17 +18,31 @@ EVALUATION_METRICS = (
     "eval/shaped_return_mean",
 )
 
+VALIDATION_METRICS = (
+    "validation/td_error",
+    "validation/log_prob",
+    "validation/action_distance",
+    "validation/initial_value",
+    "validation/logged_q",
+    "validation/policy_q",
+    "validation/unlike_share",
+)
+
 
 def metric_key(name: str) -> str:
     """Return a metric's name in its one spelling: `eval_return_mean` is `eval/return_mean`."""
     group, separator, rest = name.partition("_")
-    if "/" not in name and separator and group in ("eval", "train", "rollout", "time"):
+    if (
+        "/" not in name
+        and separator
+        and group in ("eval", "validation", "train", "rollout", "time")
+    ):
         return f"{group}/{rest}"
     return name
 
 
 class EarlyStoppingConfig(Options):
-    metric: str = option("eval/return_mean", "the evaluation metric to watch")
+    metric: str = option("eval/return_mean", "the metric of evaluations or validation to watch")
     mode: Literal["max", "min"] = option("max", "whether larger or smaller is better")
     patience: int = option(10, "evaluations without improvement before stopping", ge=1)
     min_delta: float = option(0.0, "change that counts as an improvement", ge=0)
@@ -40,10 +54,9 @@ class EarlyStoppingConfig(Options):
     @field_validator("metric")
     @classmethod
     def _is_measured(cls, name: str) -> str:
-        key = metric_key(name)
-        if key not in EVALUATION_METRICS and not key.startswith("train/"):
-            names = ", ".join(EVALUATION_METRICS)
-            hint = suggest(key, EVALUATION_METRICS) or f" (known: {names}, train/<loss>)"
+        key, known = metric_key(name), (*EVALUATION_METRICS, *VALIDATION_METRICS)
+        if key not in known and not key.startswith("train/"):
+            hint = suggest(key, known) or f" (known: {', '.join(known)}, train/<loss>)"
             raise ValueError(f"early stopping cannot watch {name!r}{hint}")
         return name
 
@@ -103,6 +116,16 @@ class ControlsConfig(Options):
     def _schedules_parse(self) -> ControlsConfig:
         self.schedules()
         return self
+
+    def best_metric(self) -> tuple[str, Literal["max", "min"]]:
+        """Return the metric of the best checkpoint and its direction.
+
+        It is the one that early stopping watches, unless that is a loss.
+        """
+        stopping = self.early_stopping
+        if stopping is None or metric_key(stopping.metric).startswith("train/"):
+            return EVALUATION_METRICS[0], "max"
+        return metric_key(stopping.metric), stopping.mode
 
     def schedules(self) -> dict[str, ScheduleConfig]:
         """Return the schedule of each network; the key `*` stands for every network."""

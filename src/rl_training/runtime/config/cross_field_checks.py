@@ -14,6 +14,8 @@ from rl_training.runtime.config.controls import ControlsConfig, metric_key, sche
 if TYPE_CHECKING:  # `TrainConfig` checks itself with these functions
     from rl_training.runtime.config.train_config import Groups, TrainConfig
 
+_VALIDATE = "without them, set validation_fraction and watch a validation/* metric"
+
 
 def cross_problems(config: TrainConfig, groups: Groups) -> list[Problem]:
     """List all conflicts between options."""
@@ -117,14 +119,21 @@ def _stopping_problems(config: TrainConfig, controls: ControlsConfig) -> list[Pr
     if controls.early_stopping is None:
         return []
     problems: list[Problem] = []
-    path = ("algo_kwargs", "early_stopping")
-    if config.eval_episodes == 0:
-        problems.append(Problem(path, "needs evaluations, but eval_episodes is 0"))
-    if config.env_id is None:
-        problems.append(Problem(path, "needs evaluations, but env_id is null"))
+    path, watched = ("algo_kwargs", "early_stopping"), metric_key(controls.early_stopping.metric)
+    validates = config.groups.dataset.validation_fraction is not None
+    if watched.startswith("validation/") and not validates:
+        message = "is measured on held-out episodes: set validation_fraction, such as 0.1"
+        if config.regime == "online":
+            message = f"is measured on held-out episodes of a dataset, and {config.algo} has none"
+        problems.append(Problem((*path, "metric"), message))
+    elif watched.startswith("eval/") or not validates:
+        advice = "" if config.regime == "online" else f"; {_VALIDATE}"
+        if config.eval_episodes == 0:
+            problems.append(Problem(path, f"needs evaluations, but eval_episodes is 0{advice}"))
+        if config.env_id is None:
+            problems.append(Problem(path, f"needs evaluations, but env_id is null{advice}"))
     shaping = config.groups.env.evaluation.reward
-    shaped = metric_key(controls.early_stopping.metric) == "eval/shaped_return_mean"
-    if shaped and shaping.is_identity:
+    if watched == "eval/shaped_return_mean" and shaping.is_identity:
         message = "is measured only with env_kwargs.wrappers.reward"
         problems.append(Problem((*path, "metric"), message))
     return problems

@@ -1,5 +1,6 @@
-"""Evaluation of a policy in whole episodes, apart from training.
+"""Evaluation of a policy, apart from training: in whole episodes, and on held-out ones of the log.
 
 - `evaluator`: roll-outs and their scores
+- `validation`: metrics on held-out episodes
 - `callback`: evaluation at intervals during training
 """

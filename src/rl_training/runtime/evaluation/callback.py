@@ -9,6 +9,7 @@ from rl_training.algorithms.base import Terms
 from rl_training.config import RunError
 from rl_training.envs.errors import StepAbandoned
 from rl_training.runtime.evaluation.evaluator import Evaluation, EvaluationError, Evaluator
+from rl_training.runtime.evaluation.validation import Validator
 from rl_training.runtime.loop.callback import Callback, Interval
 from rl_training.runtime.loop.logging import MetricsLog
 from rl_training.runtime.loop.saved_values import whole, whole_or_none
@@ -17,23 +18,24 @@ from rl_training.runtime.loop.stop_reasons import INTERRUPTED
 
 
 class EvaluationCallback(Callback):
-    """Evaluates when `eval_interval` is crossed, always on the same initial states.
+    """Evaluates when `eval_interval` is crossed: on the same initial states, on held-out rows, or both.
 
-    Scores are written first; then the `listeners`, which come after this callback in a tick, get
+    All metrics of one moment are one row. Scores are written first; then the `listeners`, which come after this callback in a tick, get
     `on_eval_end`, and after that their own hook of the tick.
     """
 
     def __init__(
         self,
-        evaluator: Evaluator,
+        evaluator: Evaluator | None,
         seeds: Sequence[int],
         interval: int,
         log: MetricsLog,
         listeners: Callback,
         *,
+        validator: Validator | None = None,
         evaluates_first: bool = False,
     ) -> None:
-        self.evaluator, self.seeds = evaluator, seeds
+        self.evaluator, self.validator, self.seeds = evaluator, validator, seeds
         self.interval = Interval(interval)
         self.log, self.listeners = log, listeners
         self.evaluates_first = evaluates_first
@@ -76,22 +78,31 @@ class EvaluationCallback(Callback):
         """
         self.owed = True
         try:
-            evaluation = self._score(state)
+            evaluation = None if self.evaluator is None else self._score(self.evaluator, state)
         except StepAbandoned:
             state.interrupt()
             return
-        metrics = evaluation.metrics()
+        metrics = {} if evaluation is None else evaluation.metrics()
+        if self.validator is not None:
+            with state.spans("evaluate"):
+                metrics |= self.validator.run()
         self.log.write(state, metrics)
         writer = self.log.writer
-        with state.spans("log"):
-            writer.write_episodes(state.global_step, evaluation.returns, evaluation.lengths)
-        self.listeners.on_eval_end(state, {**writer.latest, **metrics})
+        if evaluation is not None:
+            with state.spans("log"):
+                writer.write_episodes(state.global_step, evaluation.returns, evaluation.lengths)
+        latest = writer.latest
+        if (
+            evaluation is None
+        ):  # scores of a run that this one branched off from are none of its own
+            latest = {name: value for name, value in latest.items() if name[:5] != "eval/"}
+        self.listeners.on_eval_end(state, {**latest, **metrics})
         self.evaluated_at, self.owed = state.global_step, False
 
-    def _score(self, state: TrainerState) -> Evaluation:
+    def _score(self, evaluator: Evaluator, state: TrainerState) -> Evaluation:
         with state.spans("evaluate"):
             try:
-                return self.evaluator.run(self.seeds)
+                return evaluator.run(self.seeds)
             except RunError as error:
                 raise EvaluationError(str(error)) from error.__cause__
 

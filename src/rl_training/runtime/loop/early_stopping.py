@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from rl_training.config import RunError
 from rl_training.runtime.config.controls import EarlyStoppingConfig, metric_key
 from rl_training.runtime.loop.callback import Callback
 from rl_training.runtime.loop.saved_values import number_or_none, whole
 from rl_training.runtime.loop.state import TrainerState
+
+
+def is_better(
+    value: float, best: float | None, mode: Literal["max", "min"], by: float = 0.0
+) -> bool:
+    """Tell if a score improves the best so far by more than `by`; one that is no number never does."""
+    if math.isnan(value):
+        return False
+    if best is None:
+        return True
+    return (value - best if mode == "max" else best - value) > by
 
 
 class EarlyStoppingCallback(Callback):
@@ -38,7 +49,7 @@ class EarlyStoppingCallback(Callback):
             state.request_stop(
                 f"early stopping: {self.config.metric} reached {self.config.target_value:g}"
             )
-        if self._improves(value):
+        if is_better(value, self.best, self.config.mode, self.config.min_delta):
             self.best, self.stale = value, 0
         else:
             self.stale += 1
@@ -63,14 +74,6 @@ class EarlyStoppingCallback(Callback):
                 f"(measured: {measured})"
             )
         return by_key[metric_key(self.config.metric)]
-
-    def _improves(self, value: float) -> bool:
-        if math.isnan(value):
-            return False
-        if self.best is None:
-            return True
-        gain = value - self.best if self.config.mode == "max" else self.best - value
-        return gain > self.config.min_delta
 
     def _reached_target(self, value: float) -> bool:
         target = self.config.target_value

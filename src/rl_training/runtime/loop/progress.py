@@ -13,6 +13,7 @@ from rich.table import Column
 from rich.text import Text
 
 from rl_training.config import lasting, visible
+from rl_training.runtime.config.controls import VALIDATION_METRICS
 from rl_training.runtime.loop.callback import Callback
 
 if TYPE_CHECKING:
@@ -40,11 +41,24 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 6_000 else f"{seconds / 3_600:.1f} h"
 
 
-class ProgressCallback(Callback):
-    """Shows the run directory, steps, updates per second, evaluations and the time left."""
+def score_of(metrics: Mapping[str, float], watched: str = "") -> str:
+    """Name the score of an evaluation: its return, else the watched or first validation metric."""
+    if "eval/return_mean" in metrics:
+        return f"return {metrics['eval/return_mean']:.1f}"
+    for name in (watched, *VALIDATION_METRICS):
+        if name in metrics:
+            return f"{name} {metrics[name]:.4g}"
+    return ""
 
-    def __init__(self, total: int, stream: TextIO | None = None) -> None:
-        self.total = total
+
+class ProgressCallback(Callback):
+    """Shows the run directory, steps, updates per second, evaluations and the time left.
+
+    `watched` is the validation metric that is shown where no environment gives a score.
+    """
+
+    def __init__(self, total: int, stream: TextIO | None = None, watched: str = "") -> None:
+        self.total, self.watched = total, watched
         self.stream = lasting(stream or sys.stderr)
         self.live = self.stream.isatty()
         self._bar: Progress | None = None
@@ -69,9 +83,12 @@ class ProgressCallback(Callback):
         self._tick(state)
 
     def on_eval_end(self, state: TrainerState, metrics: Mapping[str, float]) -> None:
-        mean, spread = metrics["eval/return_mean"], metrics["eval/return_std"]
-        self._score = f"return {mean:.1f}"
-        self._write(f"{self._position(state)}  {self._score} ± {spread:.1f}")
+        self._score = line = score_of(metrics, self.watched)
+        if "eval/return_mean" in metrics:
+            line += f" ± {metrics['eval/return_std']:.1f}"
+            validation = {k: v for k, v in metrics.items() if k in VALIDATION_METRICS}
+            line = "  ".join(filter(None, (line, score_of(validation, self.watched))))
+        self._write(f"{self._position(state)}  {line}")
 
     def close(self) -> None:
         """Stop the bar, which shows the cursor again."""

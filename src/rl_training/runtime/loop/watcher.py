@@ -60,7 +60,8 @@ class Watcher(Callback):
                 self._warn(check.__name__, f"step {state.global_step}: {text}")
 
     def on_eval_end(self, state: TrainerState, metrics: Mapping[str, float]) -> None:
-        self._score = metrics["eval/return_mean"], metrics["eval/return_std"]
+        if "eval/return_mean" in metrics:  # not of a validation without an environment
+            self._score = metrics["eval/return_mean"], metrics["eval/return_std"]
 
     def on_train_end(self, state: TrainerState) -> None:
         """Compare the final policy with the policies that made the log."""
