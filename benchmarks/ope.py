@@ -51,10 +51,9 @@ class Settings:
     tabular_updates: int = 1_500
     updates: int = 6_000
     members: int = 10
-    tau: float = 0.1
     hidden_sizes: tuple[int, ...] = (64, 64)
     episodes: int = 200
-    shuffled_seeds: int = 3
+    shuffled_seeds: int = 2
     d3rlpy_seeds: int = 5
     d3rlpy_updates: int = 20_000
     rounds: int = 15  # of the measured cost
@@ -64,7 +63,6 @@ class Settings:
             updates=self.updates,
             members=self.members,
             hidden_sizes=self.hidden_sizes,
-            tau=self.tau,
         )
 
     def tabular_fit(self) -> FitOptions:

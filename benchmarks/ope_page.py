@@ -77,7 +77,9 @@ def tabular_section(results: Results) -> tuple[str, list[Check]]:
         afar = [card["estimates"][position] for card in far]
         hits = sum(covers(e, truth["near"]) for e in seen)
         far_hits = [covers(e, truth["far"]) for e in afar]
-        warned = [card["verdict"] == DOUBT for card in far]
+        warned = [
+            card["verdict"] == DOUBT or not e["trusted"] for card, e in zip(far, afar, strict=True)
+        ]
         safe = sum(hit or doubt for hit, doubt in zip(far_hits, warned, strict=True))
         rows.append(
             [
@@ -108,7 +110,7 @@ def tabular_section(results: Results) -> tuple[str, list[Check]]:
     text = f"""Six states, three actions, random transitions, rewards and terminations, 100 episodes a log, cut at 40 steps. The
 behaviour's probabilities are in the log. By dynamic programming the behaviour is worth {truth["behaviour"]:.2f}, a policy near
 it {truth["near"]:.2f} and one that prefers what the behaviour seldom does {truth["far"]:.2f}. Counts are of {logs} logs; "or doubted" counts
-a log also if its card says `{DOUBT}`.
+a log also if its card says `{DOUBT}`, or that this estimate is not trusted and has no part in the verdict.
 
 {table(header, rows)}
 
