@@ -23,7 +23,7 @@ check: $(VENV)/.installed-dev
 
 # Opens the pages in a headless Chromium, installed where it is missing; screenshots go to artifacts/browser.
 test-browser: $(VENV)/.installed-dev
-	command -v chromium || (apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium)
+	command -v chromium || command -v chromium-browser || (apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium)
 	RL_TRAINING_SCREENSHOTS=artifacts/browser $(BIN)/python -m pytest -n 0 -m browser tests/browser
 
 slow: $(VENV)/.installed-dev
@@ -41,7 +41,7 @@ parity: .venv-parity/.installed
 
 # Likewise, with the lower bounds of pyproject.toml: an old torch brings CUDA packages of several GB.
 lowest: .venv-lowest/.installed
-	.venv-lowest/bin/python -m pytest -n 2 --dist worksteal tests/engine tests/algorithms tests/data tests/envs \
+	.venv-lowest/bin/python -m pytest -n 2 --dist worksteal tests/engine tests/algorithms tests/data tests/envs tests/reports \
 		tests/test_cli.py tests/test_resume.py tests/test_old_checkpoints.py
 
 # Likewise. Peers that are not on the package index: make bench BENCH_ARGS="--corl PATH --cleanrl PATH"

@@ -102,7 +102,8 @@ def test_seeds_of_one_configuration_are_a_table_with_their_mean(
     found = json.loads(output(capsys, *runs, other, "--json"))
     assert [run["seed"] for run in found["runs"]] == [3, 1, 2, 0]  # as they were given
     assert [run["final"] and run["final"]["mean"] for run in found["runs"]] == [4, 1, None, 7]
-    (group,) = found["groups"]
+    group, other_group = found["groups"]
+    assert other_group["seeds"] == [0]
     assert group["finished_seeds"] == [1, 3]
     assert group["final"] == {"mean": 2.5, "std": pytest.approx(4.5**0.5)}  # of a sample
 
@@ -126,7 +127,7 @@ def test_configurations_say_in_what_they_differ(
     assert "td3_bc on Pendulum-v1, tau 0.1: 2 runs of one configuration" in text
     assert "td3_bc on Pendulum-v1, tau default: 2 runs of one configuration" in text
     assert "bc on Pendulum-v1, seed 0" in text  # another algorithm is no comparison
-    groups = json.loads(output(capsys, tmp_path, "--json"))["groups"]
+    groups = json.loads(output(capsys, tmp_path, "--json"))["groups"][:2]
     assert [group["differs"] for group in groups] == [{"tau": 0.1}, {"tau": None}]
 
 
@@ -176,9 +177,10 @@ def test_what_is_not_a_run_directory_is_named(
 
 
 def test_report_needs_no_torch(tmp_path: Path) -> None:
-    run = make_run(tmp_path, {30: 1.0})
+    run, other = make_run(tmp_path, {30: 1.0}), make_run(tmp_path, {30: 2.0}, algo="bc")
     script = (
         f"from rl_training.cli.main import main\nassert main(['report', {str(run)!r}]) == 0\n"
-        "import sys\nassert not {'torch', 'gymnasium', 'numpy'} & set(sys.modules)"
+        f"assert main(['compare', {str(run)!r}, {str(other)!r}]) == 0\n"
+        "import sys\nassert not {'torch', 'gymnasium', 'matplotlib'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)

@@ -10,6 +10,7 @@
 - `predict`     `predict`
 - `data`        `data info|check|convert|collect`
 - `report`      `report`
+- `compare`     `compare`, and tables of means and intervals
 - `show`        `list`, `explain`, `config`
 - `doctor`      `doctor`, with `threads`, its lines on cores and threads
 """

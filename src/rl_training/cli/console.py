@@ -9,7 +9,7 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, TextIO
 
 import typer
@@ -48,6 +48,29 @@ def say_metrics(metrics: Mapping[str, float]) -> None:
     width = max(map(len, metrics), default=0)
     for name in sorted(metrics, key=rank):
         say(f"{name:{width}}  {metrics[name]:.6g}")
+
+
+def say_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Write a table: folded to the width of a terminal, else a line per row with aligned columns."""
+    stream = _reserved[-1] if _reserved else sys.stdout
+    table = [[visible(" ".join(cell.split())) for cell in row] for row in (headers, *rows)]
+    if not stream.isatty():
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        for row in table:
+            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            say("  " + "  ".join(cells).rstrip())
+        return
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for header in table[0]:
+        shown.add_column(Text(header), overflow="fold")  # as text: names may hold markup
+    for row in table[1:]:
+        shown.add_row(*map(Text, row))
+    Console(file=stream, highlight=False).print(Padding(shown, (0, 0, 0, 2), expand=False))
 
 
 def say_json(value: Any) -> None:

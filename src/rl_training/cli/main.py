@@ -11,7 +11,18 @@ from typing import Annotated, Any
 import typer
 
 from rl_training import api
-from rl_training.cli import data, doctor, evaluate, ope, predict, report, show, signals, train
+from rl_training.cli import (
+    compare,
+    data,
+    doctor,
+    evaluate,
+    ope,
+    predict,
+    report,
+    show,
+    signals,
+    train,
+)
 from rl_training.cli.console import note, say, show_notes, stdout_for_result
 from rl_training.config import RLTrainingError, RunError
 from rl_training.imports import working_directory
@@ -31,6 +42,7 @@ app.command("eval")(evaluate.evaluate)
 app.command("predict")(predict.predict)
 app.add_typer(data.app, name="data")
 app.command("report")(report.report)
+app.command("compare")(compare.compare)
 app.command("ope")(ope.ope)
 app.command("select")(ope.select)
 app.command("list")(show.list_known)

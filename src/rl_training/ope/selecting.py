@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.config import ConfigError, RunError, suggest
+from rl_training.data.locations import load_location
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.ope.card import LABELS, Interval, ScoreCard
 from rl_training.ope.estimates import replicate_interval
@@ -87,11 +88,12 @@ def select(
     chosen = max(policy.gamma for policy in judged) if gamma is None else gamma
     if held_out:
         _refuse_different_splits(judged)
-    opened = open_log(dataset, judged[0], chosen, held_out)
+    if not isinstance(dataset, TransitionDataset):
+        dataset = load_location(str(dataset))
     judgements = [
         judge_policy(
             policy,
-            opened,
+            open_log(dataset, policy, chosen, held_out),
             confidence=confidence,
             options=options or FitOptions(),
             output_dir=output_dir,
@@ -107,10 +109,12 @@ def select(
 def _refuse_different_problems(policies: Sequence[JudgedPolicy]) -> None:
     first = policies[0]
     for other in policies[1:]:
-        if other.spec != first.spec:
+        reasons = first.spec.misfits(
+            other.spec
+        )  # bounds, which a log without environment gave, may differ
+        if reasons:
             raise ConfigError(
-                f"{other.path} and {first.path} are policies of different problems: {other.spec}, and "
-                f"{first.spec}"
+                f"{other.path} does not fit the problem of {first.path}: {', '.join(reasons)}"
             )
 
 

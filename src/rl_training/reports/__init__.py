@@ -8,5 +8,11 @@
 - `series`            metrics of a run over steps, in bounded memory
 - `statistics`        interquartile mean, bootstrap intervals, probability of improvement, profiles
 - `reference_scores`  D4RL's reference scores, one table
-- `remarks`           what a reader has to know about a comparison
+- `sides`             `compare_sides`: directories of runs against each other, task by task
+- `verdicts`          one pair: difference, probability of improvement, and a plain sentence
+- `tables`            a comparison as JSON, as CSV files, and as rows of text
+- `report_page`       `write_report`: a comparison as one HTML file
+- `figures`           `write_figures`: its charts as SVG and PNG
+- `card_page`         `write_card`: a score card as one HTML file
+- `pages/`            charts, templates and layout of both pages
 """

@@ -24,6 +24,7 @@ def write_card(card: Card, path: str | Path) -> Path:
     """Write the score card as one self-contained HTML file."""
     check_installed()
     policy = card["policy"]
+    applicable = [entry for entry in card["estimates"] if entry["applies"]]
     return write_page(
         path,
         "card.html",
@@ -32,8 +33,20 @@ def write_card(card: Card, path: str | Path) -> Path:
         card=card,
         facts=_facts(card),
         estimates=_estimates_chart(card),
+        applicable=applicable,
+        untrusted=any(not entry.get("trusted", True) for entry in applicable),
+        inapplicable=_inapplicable(card["estimates"]),
         pictures=_pictures(card.get("pictures") or {}),
     )
+
+
+def _inapplicable(estimates: Sequence[Card]) -> dict[str, str]:
+    """Reasons why estimators do not apply, each with the estimators that it is about."""
+    labels: dict[str, list[str]] = {}
+    for entry in estimates:
+        if not entry["applies"]:
+            labels.setdefault(str(entry["reason"]), []).append(entry["label"])
+    return {reason: ", ".join(names) for reason, names in labels.items()}
 
 
 def _facts(card: Card) -> list[tuple[str, Any]]:
@@ -46,7 +59,7 @@ def _facts(card: Card) -> list[tuple[str, Any]]:
         ("transitions", log.get("rows")),
         ("episodes", log.get("episodes")),
         ("episodes cut off", log.get("cut_episodes")),
-        ("mean return of the log", spread[0]),
+        ("mean return of the log, undiscounted", spread[0]),
         ("standard deviation of returns", spread[1]),
         ("discount factor", card["gamma"]),
     ]
@@ -71,17 +84,22 @@ def _acting(policy: Card) -> str:
 def _estimates_chart(card: Card) -> Chart:
     behaviour = card["behaviour"]
     rows = [_row("the log itself", behaviour)]
-    rows += [_row(entry["label"], entry) for entry in card["estimates"] if entry["applies"]]
+    rows += [
+        _row(entry["label"], entry, number if entry.get("trusted", True) else -1)
+        for number, entry in enumerate(card["estimates"], start=1)
+        if entry["applies"]
+    ]
     return charts.intervals(
         f"Value of the policy by each estimator, with {100 * card['confidence']:.3g} % intervals",
         rows,
-        x_title="discounted return per episode",
+        x_title="discounted return from first states",
         reference=behaviour.get("value"),
     )
 
 
-def _row(label: str, entry: Card) -> IntervalRow:
-    return IntervalRow(label, entry.get("value"), entry.get("low"), entry.get("high"))
+def _row(label: str, entry: Card, colour: int = 0) -> IntervalRow:
+    value, low, high = (entry.get(name) for name in ("value", "low", "high"))
+    return IntervalRow(label, value, low, high, colour=colour)
 
 
 def _pictures(pictures: Card) -> list[Chart]:

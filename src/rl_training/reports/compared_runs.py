@@ -63,10 +63,12 @@ def read_runs(
         try:
             runs.append(_read(directory, metric, choice))
         except CheckpointError as error:
-            broken.append(BrokenRun(str(directory), first_line(error, 500)))
+            reason = first_line(error, 500).removeprefix(f"{directory}: ")
+            broken.append(BrokenRun(str(directory), reason))
     if not runs:
         more = f" (and {len(broken) - 1} more runs cannot be read)" if len(broken) > 1 else ""
-        raise CheckpointError(f"{broken[0].reason}{more}" if broken else "no run was given")
+        first = f"{broken[0].path}: {broken[0].reason}{more}" if broken else "no run was given"
+        raise CheckpointError(first)
     _check_metric(metric, runs)
     return runs, broken
 

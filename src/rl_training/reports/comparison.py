@@ -21,8 +21,7 @@ from rl_training.reports.compared_runs import (
     is_better_higher,
     read_runs,
 )
-from rl_training.reports.grouping import Group, Task, make_groups, make_tasks
-from rl_training.reports.remarks import comparison_notes
+from rl_training.reports.grouping import Group, Task, comparison_notes, make_groups, make_tasks
 from rl_training.reports.series import Series
 from rl_training.reports.statistics import (
     Floats,
@@ -114,6 +113,7 @@ class Comparison:
         choice: `final`, score of the last policy of finished runs; `best`, the highest score during
             training, which is chosen after the fact and too high.
         confidence: of all intervals, such as 0.95.
+        runs: all runs that could be read, in the order in which they were given.
         groups: configurations, in the order in which they were given.
         tasks: problems, in the order in which they were given.
         improvements: for every pair of groups of a task, and over all shared tasks if there are several.
@@ -126,6 +126,7 @@ class Comparison:
     metric: str
     choice: Choice
     confidence: float
+    runs: tuple[ComparedRun, ...]
     groups: tuple[Group, ...]
     tasks: tuple[Task, ...]
     improvements: tuple[Improvement, ...]
@@ -186,14 +187,21 @@ def compare_runs(
         metric=metric,
         choice=choice,
         confidence=confidence,
+        runs=tuple(_in_order(groups, [run.report.run for run in runs])),
         groups=tuple(groups),
         tasks=tuple(tasks),
         improvements=tuple(improvements),
         profiles=tuple(profiles),
         aggregates=tuple(aggregates),
         broken=tuple(broken),
-        notes=tuple(comparison_notes(groups, tasks, MOST_PAIRS)),
+        notes=tuple(dict.fromkeys(comparison_notes(groups, tasks, MOST_PAIRS))),
     )
+
+
+def _in_order(groups: Sequence[Group], paths: Sequence[str]) -> list[ComparedRun]:
+    position = {path: number for number, path in enumerate(paths)}
+    runs = [run for group in groups for run in group.runs]
+    return sorted(runs, key=lambda run: position[run.report.run])
 
 
 def _is_usable(group: Group) -> bool:

@@ -1,10 +1,11 @@
-"""Groups of runs, one per configuration, with statistics over their seeds; tasks that groups share."""
+"""Groups of runs, one per configuration, with statistics over their seeds; tasks that groups share; remarks on both."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,15 @@ from rl_training.reports.configurations import (
     differences_inside,
     group_by_configuration,
     labels,
+    one_line,
     task_names,
 )
-from rl_training.reports.reference_scores import reference_scores
+from rl_training.reports.reference_scores import reference_remark, reference_scores
 from rl_training.reports.series import MAX_METRICS
 from rl_training.reports.statistics import Summary, summarize
+
+# options of a run on which scores of one task should agree
+_SHARED_OPTIONS = {"total_timesteps": "budget", "eval_episodes": "number of evaluation episodes"}
 
 
 @dataclass(frozen=True)
@@ -74,12 +79,22 @@ class Task:
 
 
 def make_groups(
-    runs: Sequence[ComparedRun], *, is_return: bool, confidence: float, seed: int
+    runs: Sequence[ComparedRun],
+    *,
+    is_return: bool,
+    tasks: Sequence[str] | None = None,
+    confidence: float = 0.95,
+    seed: int = 0,
 ) -> list[Group]:
-    """Group runs by configuration; `is_return` says that scores are returns, which can be normalised."""
+    """Group runs by configuration.
+
+    `is_return` says that scores are returns, which can be normalised. `tasks` names the task of each
+    configuration; by default that is `task_names`.
+    """
     by_report = {id(run.report): run for run in runs}
     configurations = group_by_configuration(run.report for run in runs)
-    tasks = task_names(configurations)
+    if tasks is None:
+        tasks = task_names(configurations)
     names = labels(configurations, tasks)
     kinds = [(group[0].algo, task) for group, task in zip(configurations, tasks, strict=True)]
     differs = differences_inside(configurations, kinds)
@@ -150,3 +165,44 @@ def make_tasks(groups: Sequence[Group]) -> list[Task]:
         Task(name, several[0].env_id, tuple(group.label for group in several))
         for name, several in members.items()
     ]
+
+
+def comparison_notes(groups: Sequence[Group], tasks: Sequence[Task], most: int) -> Iterator[str]:
+    """Say what a reader has to know; `most` groups of a task are all compared with each other."""
+    for task in tasks:
+        members = [group for group in groups if group.task == task.name]
+        yield from unequal_options(members, task.name)
+        if len(members) > most:
+            yield (
+                f"{task.name}: {len(members)} configurations, so each is compared only with the one of "
+                f"the highest interquartile mean, which is chosen after the fact"
+            )
+    for group in groups:
+        remark = group.env_id and group.normalised and reference_remark(group.env_id)
+        if remark:
+            yield remark
+    yield from _other_versions(groups)
+
+
+def unequal_options(groups: Sequence[Group], task: str) -> Iterator[str]:
+    """Say that groups of a task differ in budget or evaluation, which makes their scores less comparable."""
+    for key, name in _SHARED_OPTIONS.items():
+        values = dict.fromkeys(str(group.runs[0].report.config.get(key)) for group in groups)
+        if len(values) > 1:
+            yield one_line(f"{task}: the {name} differs ({key}: {', '.join(values)})", 160)
+
+
+def _other_versions(groups: Sequence[Group]) -> Iterator[str]:
+    try:
+        this = version("rl-training")
+    except PackageNotFoundError:
+        return
+    others = [
+        run.report.version
+        for group in groups
+        for run in group.runs
+        if run.report.version not in (None, this)
+    ]
+    if others:
+        names = one_line(", ".join(sorted(map(str, set(others)))))
+        yield f"{len(others)} runs were made by another version ({names}; this is {this})"

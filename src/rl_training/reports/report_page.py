@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rl_training.reports.comparison import Comparison, Group, Improvement
+from rl_training.reports.comparison import Comparison, Improvement
 from rl_training.reports.configurations import differences_inside
 from rl_training.reports.pages.comparison_charts import (
     PAIRS,
@@ -21,6 +21,7 @@ from rl_training.reports.pages.page import check_installed, write_page
 
 CURVES = 40  # charts of metrics on one page, so that it stays small
 _OPEN = 4  # metrics whose charts are shown at first
+_PAPER_RUNS = 30  # whose commands are printed; of more, only those that are opened
 _SHOWN_PAIRS = 60  # of a table
 _SHOWN_NAMES = 200  # of metrics that are not drawn
 
@@ -38,6 +39,7 @@ def write_report(comparison: Comparison, path: str | Path) -> Path:
         comparison=comparison,
         tasks=[(task, charts.scores(task), charts.groups(task)) for task in comparison.tasks],
         rows=ROWS,
+        warnings={task.name: _warnings(comparison, task.name) for task in comparison.tasks},
         aggregates=charts.aggregates(),
         metrics=metrics,
         undrawn=undrawn,
@@ -48,10 +50,11 @@ def write_report(comparison: Comparison, path: str | Path) -> Path:
         pairs=_pairs(comparison),
         pairs_of_a_chart=PAIRS,
         differing=_differing(comparison),
-        data_cards=_data_cards(comparison.groups),
+        data_cards=_data_cards(comparison),
         times=charts.times(),
         seconds=times_by_group(comparison),
         runs=runs,
+        paper_runs=_PAPER_RUNS,
         unscored=[(group, run) for group, run in runs if run.missing],
         warned=[(group, run) for group, run in runs if run.report.warnings],
     )
@@ -83,6 +86,15 @@ def _title(comparison: Comparison) -> str:
     what = ", ".join(labels) if len(labels) <= 4 else f"{len(labels):,} configurations"
     where = ", ".join(tasks) if len(tasks) <= 3 else f"{len(tasks):,} tasks"
     return f"{what} on {where}" if labels else "No run that can be read"
+
+
+def _warnings(comparison: Comparison, task: str) -> dict[str, list[str]]:
+    """Labels of the groups of a task that a warning is about, by its text."""
+    labels: dict[str, list[str]] = {}
+    for group in comparison.groups:
+        for warning in group.warnings if group.task == task else ():
+            labels.setdefault(warning, []).append(group.label)
+    return labels
 
 
 def _pairs(comparison: Comparison) -> Sequence[Improvement]:
@@ -125,17 +137,30 @@ def _option(value: Any) -> str:
 class DataCard:
     """Facts of a log, and the configurations that learned from it."""
 
+    source: str
     facts: Mapping[str, Any]
     labels: list[str]
 
 
-def _data_cards(groups: Sequence[Group]) -> list[DataCard]:
+def _data_cards(comparison: Comparison) -> list[DataCard]:
     cards: dict[str, DataCard] = {}
-    for group in groups:
-        for run in group.runs:
-            facts = run.report.dataset
-            if facts:
-                card = cards.setdefault(repr(sorted(facts.items())), DataCard(facts, []))
-                if group.title not in card.labels:
-                    card.labels.append(group.title)
+    several = len(comparison.tasks) > 1
+    for group in comparison.groups:
+        label = group.title if several else group.label
+        for facts in (run.report.dataset for run in group.runs):
+            if not facts:
+                continue
+            source = str(facts.get("source", "log"))
+            shown = {_words(k): v for k, v in facts.items() if k != "source" and _tells(v)}
+            card = cards.setdefault(repr(sorted(facts.items())), DataCard(source, shown, []))
+            if label not in card.labels:
+                card.labels.append(label)
     return list(cards.values())
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ").replace(".", ", ")
+
+
+def _tells(value: Any) -> bool:
+    return value is not None and str(value) not in ("", "[]", "{}")

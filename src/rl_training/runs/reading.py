@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from math import isnan
 from pathlib import Path
 from typing import Any
 
 from rl_training.config import CheckpointError, ConfigError, parse_yaml
-from rl_training.files import open_regular, parse_json, read_json, read_regular
+from rl_training.files import open_regular, read_json, read_regular
 from rl_training.runs.layout import (
     CHECKPOINTS,
     CONFIG,
@@ -25,6 +27,7 @@ from rl_training.runs.provenance import read_provenance
 _MAX_LINE = 1 << 20  # bytes of one row of metrics
 _BEYOND_FLOATS = 10**308  # JSON has whole numbers of any size; arithmetic with these would fail
 _NUMBERS = frozenset((int, float))  # not bool
+_ROWS = json.JSONDecoder(parse_int=lambda digits: int(digits) if len(digits) <= 308 else None)
 
 
 @dataclass(frozen=True)
@@ -113,15 +116,13 @@ def iterate_rows(path: Path) -> Iterator[dict[str, Any]]:
                 )
             while line := file.readline(_MAX_LINE):
                 try:
-                    row = parse_json(line)
-                except ValueError:
+                    row = _ROWS.decode(line.decode())
+                except (ValueError, RecursionError):
                     continue
                 if not isinstance(row, dict):
                     continue
                 if not (set(map(type, row.values())) <= _NUMBERS and "".join(row).isprintable()):
                     row = {k: v for k, v in row.items() if k.isprintable() and type(v) in _NUMBERS}
-                if not all(_is_in_range(v) for v in row.values() if type(v) is int):
-                    row = {k: v for k, v in row.items() if type(v) is float or _is_in_range(v)}
                 if type(row.get("step")) is int:
                     yield row
     except FileNotFoundError:
@@ -150,10 +151,11 @@ def read_run(
         each_row(row)
         step = max(step, row["step"])
         if "eval/return_mean" in row and "eval/return_std" in row:
-            score = Score(row["step"], row["eval/return_mean"], row["eval/return_std"])
             evaluations += 1
-            latest = score if latest is None or score.step >= latest.step else latest
-            best = score if best is None or _rank(score) > _rank(best) else best
+            if latest is None or row["step"] >= latest["step"]:
+                latest = row
+            if best is None or _is_better(row["eval/return_mean"], best["eval/return_mean"]):
+                best = row
     return RunReport(
         run=str(path),
         config=config,
@@ -161,17 +163,23 @@ def read_run(
         finished=bool(result),
         stop_reason=result.get("stop_reason"),
         evaluations=evaluations,
-        latest=latest,
-        best=best,
+        latest=_score(latest),
+        best=_score(best),
         seconds=(result or saved).get("seconds", {}),
         warnings=result_warnings(run),
         **asdict(read_provenance(run)),
     )
 
 
-def _rank(score: Score) -> tuple[bool, float]:
-    """Order scores; NaN is below all others."""
-    return (score.mean == score.mean, score.mean)
+def _is_better(value: float, other: float) -> bool:
+    """Tell if a value is higher; NaN is below all others."""
+    return value > other or (isnan(other) and not isnan(value))
+
+
+def _score(row: Mapping[str, Any] | None) -> Score | None:
+    if row is None:
+        return None
+    return Score(row["step"], row["eval/return_mean"], row["eval/return_std"])
 
 
 def check_is_run(run: Path) -> None:

@@ -113,7 +113,9 @@ def intervals(
     reference: float | None = None,
 ) -> Chart:
     """Points with whiskers, one row each, and the values that they come from as dots below."""
-    with drawing(0.75 + 0.36 * max(len(rows), 1)) as (figure, (axes,)):
+    labels = [_two_lines(row.label) for row in rows]
+    height = 0.44 if any("\n" in label for label in labels) else 0.34
+    with drawing(0.75 + height * max(len(rows), 1)) as (figure, (axes,)):
         for position, row in enumerate(rows):
             colour = colour_of(position if row.colour is None else row.colour)
             dots = finite(row.points)[:_DOTS]
@@ -126,7 +128,7 @@ def intervals(
         if reference is not None:
             axes.axvline(reference, color=INK, lw=0.9, ls=(0, (4, 3)), zorder=1)
         axes.set_ylim(max(len(rows), 1) - 0.4, -0.6)
-        axes.set_yticks(range(len(rows)), [_two_lines(row.label) for row in rows])
+        axes.set_yticks(range(len(rows)), labels)
         axes.tick_params(axis="y", length=0, labelcolor=INK, labelsize=FONT)
         axes.grid(visible=False, axis="y")
         axes.spines["left"].set_visible(False)
@@ -194,7 +196,7 @@ def shares(title: str, labels: Sequence[str], parts: Sequence[tuple[str, Values]
     table = table.reshape(len(parts), len(labels))
     whole = table.sum(axis=0)
     table = table / np.where(whole > 0, whole, 1.0)
-    with drawing(0.6 + 0.32 * max(len(labels), 1)) as (figure, (axes,)):
+    with drawing(0.6 + 0.4 * max(len(labels), 1)) as (figure, (axes,)):
         starts = np.zeros(len(labels))
         for number, lengths in enumerate(table):
             colour = colour_of(number)
@@ -246,23 +248,28 @@ def _finish(
         axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
         axes.xaxis.set_major_formatter(number_text)
     if values_on_y:
-        axes.yaxis.set_major_locator(MaxNLocator(3 if percent else 6, steps=[1, 2, 2.5, 5, 10]))
+        axes.yaxis.set_major_locator(MaxNLocator(4 if percent else 6, steps=[1, 2, 2.5, 5, 10]))
         axes.yaxis.set_major_formatter(_percent if percent else number_text)
     if not filled:
         axes.text(0.5, 0.5, "no values", transform=axes.transAxes, ha="center", color=MUTED)
 
 
 def _percent(value: float, _: object = None) -> str:
-    return f"{100 * value:.3g} %"
+    return f"{100 * value:.3g}\u00a0%"
 
 
 def _two_lines(label: str) -> str:
-    """Break a label into at most two lines that leave room for the chart."""
+    """Break a label into at most two lines that leave room for the chart; a line break in it stays."""
+    parts = label.split("\n")[:2]
     for letters in (24, 18, 12):
-        text = "\n".join(wrap(shown(label, 2 * letters - 2), letters, max_lines=2, placeholder="…"))
-        if text_width(text) < _LABELS:
-            return text
-    return text
+        if len(parts) == 2:
+            lines = [shown(part, letters) for part in parts]
+        else:
+            text = shown(label, 2 * letters - 2)
+            lines = wrap(text, letters, max_lines=2, placeholder="…")
+        if text_width("\n".join(lines)) < _LABELS:
+            break
+    return "\n".join(lines)
 
 
 def _legend(labels: Sequence[str], colours: Sequence[int] | None = None) -> tuple[Key, ...]:

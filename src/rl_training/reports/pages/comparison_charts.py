@@ -14,7 +14,7 @@ from rl_training.reports.pages.charts import IntervalRow
 from rl_training.reports.pages.drawing import PALETTE, Chart
 from rl_training.reports.pages.points import Line
 
-ROWS = 40  # of one chart
+ROWS = 25  # of one chart
 PAIRS = 15  # of one chart of improvements
 _FIRST = ("rollout/return_mean", "train/critic_loss", "train/actor_loss")
 _ORDER = (
@@ -40,7 +40,7 @@ class Charts:
         return charts.intervals(
             f"Mean score on {task.name}, with {confidence:.3g} % intervals",
             [self._score(group) for group in groups[:ROWS]],
-            x_title=self._comparison.metric,
+            x_title=f"{self._comparison.choice} {self._comparison.metric}",
         )
 
     def groups(self, task: Task) -> list[Group]:
@@ -122,7 +122,9 @@ class Charts:
         """Shares of wall-clock time by what it was spent on."""
         seconds = times_by_group(self._comparison)
         groups = list(seconds)[:ROWS]
-        spans = dict.fromkeys(span for title in groups for span in seconds[title])
+        spans = dict.fromkeys(
+            span for title in groups for span, value in seconds[title].items() if value
+        )
         parts = [(span, [seconds[title].get(span, 0.0) for title in groups]) for span in spans]
         return charts.shares("Shares of wall-clock time", groups, parts) if parts else None
 
@@ -184,4 +186,4 @@ def _spans_decades(lines: Iterable[Line]) -> bool:
 
 
 def _improvement(pair: Improvement) -> IntervalRow:
-    return IntervalRow(f"{pair.x} over {pair.y}", pair.probability, pair.low, pair.high, colour=0)
+    return IntervalRow(f"{pair.x}\nover {pair.y}", pair.probability, pair.low, pair.high, colour=0)

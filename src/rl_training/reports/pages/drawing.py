@@ -170,15 +170,18 @@ def text_width(text: str) -> float:
     from matplotlib.textpath import text_to_path
 
     font = FontProperties(family="DejaVu Sans", size=FONT)
-    sizes = (text_to_path.get_text_width_height_descent(s, font, False) for s in text.split("\n"))
-    return max(size[0] for size in sizes)
+    measure = text_to_path.get_text_width_height_descent
+    with _any_letter():
+        return max(measure(line, font, False)[0] for line in text.split("\n"))
 
 
 def _tick_texts(axes: Axes) -> list[str]:
     fixed = [tick.get_text() for tick in axes.get_yticklabels()]
     if any(fixed):
         return fixed
-    return axes.yaxis.get_major_formatter().format_ticks(list(axes.get_yticks()))
+    low, high = sorted(axes.get_ylim())
+    ticks = [tick for tick in axes.get_yticks() if low <= tick <= high]
+    return axes.yaxis.get_major_formatter().format_ticks(ticks)
 
 
 @contextmanager
@@ -188,8 +191,14 @@ def _styled(more: dict[str, Any] | None = None) -> Iterator[None]:
         from matplotlib import style
     except ImportError:
         raise MissingExtraError("a chart", "matplotlib", "report") from None
-    with style.context(["default", {**_STYLE, **(more or {})}]), warnings.catch_warnings():
-        # letters that the font lacks, in names of runs: browsers have other fonts
+    with style.context(["default", {**_STYLE, **(more or {})}]), _any_letter():
+        yield
+
+
+@contextmanager
+def _any_letter() -> Iterator[None]:
+    """Context without warnings about letters that matplotlib's font lacks; browsers have other fonts."""
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield
 

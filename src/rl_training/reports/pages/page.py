@@ -66,11 +66,18 @@ def number(value: Any, digits: int = 4) -> str:
     return f"{value:,.{min(max(decimals, 0), 8)}f}".replace("-", "−")
 
 
+def fact(value: Any) -> str:
+    """Write a single value, a number without needless zeros."""
+    if isinstance(value, float) and math.isfinite(value):
+        return f"{value:,.5g}".replace("-", "−")
+    return number(value) if value is None or isinstance(value, int | float) else str(value)
+
+
 def percent(value: float | None) -> str:
     """Write a share as a percentage, or a dash."""
     if value is None or not math.isfinite(value):
         return "–"
-    return f"{100 * value:.3g} %"
+    return f"{100 * value:.3g}\u00a0%"
 
 
 def interval(low: float | None, high: float | None) -> str:
@@ -102,7 +109,12 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number, "percent": percent, "interval": interval}
+    environment.filters |= {
+        "number": number,
+        "fact": fact,
+        "percent": percent,
+        "interval": interval,
+    }
     return environment
 
 
