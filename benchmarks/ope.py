@@ -32,7 +32,7 @@ import torch
 from benchmarks import ope_policies, ope_tabular
 from benchmarks.cells import Result, read, run_all, save, versions
 from benchmarks.ope_cost import measure_cost
-from benchmarks.ope_page import PAGE, page_text
+from benchmarks.ope_page import PAGE, UPDATES, page_text
 from benchmarks.ope_policies import LOGS, Trained, candidates, shuffled_log, true_value
 from rl_training.ope import FitOptions, ScoreCard, judge
 
@@ -49,7 +49,7 @@ class Settings:
 
     logs: int = 100
     tabular_updates: int = 1_500
-    updates: int = 6_000
+    updates: int = UPDATES
     members: int = 10
     hidden_sizes: tuple[int, ...] = (64, 64)
     episodes: int = 200
@@ -262,9 +262,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for turn in in_turns([cell for cell in missing if cell.part != "cost"]):
         failed += run_all(turn, run, options.jobs, summary)
     failed += run_all(timed, run, 1, summary)
-    results = {
-        (cell.part, cell.name): result for cell in every if (result := cell.result(output))
-    }
+    results = {(cell.part, cell.name): result for cell in every if (result := cell.result(output))}
     text = page_text(results)
     print(text)
     if not options.quick:

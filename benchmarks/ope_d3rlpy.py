@@ -25,12 +25,12 @@ BATCH, LEARNING_RATE, HIDDEN = 256, 1e-3, [128, 128]  # as ours
 TARGET_INTERVAL = 20  # updates between copies into the target, about the lag of our tau 0.05
 
 
-def fitted_values(
-    policy: Policy, task: str, gamma: float, seeds: int, updates: int
-) -> list[float]:
+def fitted_values(policy: Policy, task: str, gamma: float, seeds: int, updates: int) -> list[float]:
     """Fit one critic per seed, on batches of the whole log; values are in the log's units."""
     log = logged(task)
-    scale = 1 / float(np.abs(log.episode_returns).mean())  # of rewards, so that critics learn quickly
+    scale = 1 / float(
+        np.abs(log.episode_returns).mean()
+    )  # of rewards, so that critics learn quickly
     columns = {
         "observations": log.obs,
         "actions": log.actions.reshape(len(log), -1),
@@ -52,7 +52,9 @@ def fitted_values(
         for update in range(updates):
             rows = torch.randint(len(log), (BATCH,))
             evaluation.impl.update(_batch({k: v[rows] for k, v in columns.items()}), update)
-        estimates = evaluation.predict_value(first.numpy(), chosen[:, 0] if log.discrete else chosen)
+        estimates = evaluation.predict_value(
+            first.numpy(), chosen[:, 0] if log.discrete else chosen
+        )
         values.append(float(estimates.mean()) / scale)
     return values
 

@@ -15,6 +15,7 @@ from benchmarks.cells import Result, listed_versions, table
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks" / "ope.md"
 Results = Mapping[tuple[str, str], Result]
+UPDATES = 6_000  # of a fit
 DOUBT = "do not trust this"
 BETTER = "better than the log"
 Check = tuple[str, str, str, bool]  # promise, target, measured, holds
@@ -49,6 +50,24 @@ states, without an end but termination. Intervals have a confidence of 90 %.
 {table(["promise", "target", "measured", "holds"], rows)}
 
 {body}
+
+## How this was chosen
+
+These numbers are not of untouched settings. Three changes were made after parts of this benchmark had been seen:
+
+- Next values are clipped to what the log's rewards allow. Before that, one of ten members diverged for `td3_bc untrained` on
+  Pendulum (281, where no value above 0 is possible), and the verdict was `not distinguishable` instead of `worse`.
+- `tau` was raised from 0.05 to 0.1: with 0.05 and 6,000 updates the estimate of `sac at 2000` was still moving. Four of the
+  Pendulum policies, with their true values known, were looked at for these two changes; CartPole was not.
+- Intervals of fitted Q evaluation count that the mean of ten replicates varies by itself, a factor of 1.05. Exact solutions of
+  this tabular problem had shown that it was missing. Without it fitted Q evaluation covers 84 of the 100 logs, below the
+  target. On two other problems drawn the same way, 500 logs each, exact solutions cover 92 and 90 % (near), 90 and 89 % (far)
+  with it, and 90 and 88 %, 89 and 87 % without.
+
+The Pendulum policies were listed before any was judged. On CartPole, AWAC and CRR are taken at step 1,000 because at 10,000 both,
+like IQL, never fall, and policies of one true value cannot be ranked; this was decided from played returns, before any
+was judged on CartPole. The critics have 64-64 networks and {UPDATES:,} updates, fewer than the defaults of `rl-training ope`, for
+the time it takes.
 
 Versions: {listed_versions(results.values())}.
 """
@@ -141,8 +160,7 @@ def ranking_section(results: Results) -> tuple[str, list[Check]]:
         checks += held
     intro = """Policies of one training at several steps and of different algorithms, by their packaged configurations with
 64-64 networks, judged by their modes. The true value is the mean of 200 played episodes of 1,000 steps without time limit,
-gamma 0.99; the return beside it is that within the environment's limit, not discounted. Policies were chosen before any was
-judged. `Unlike` is the share of the policy's actions that are unlike any logged one."""
+gamma 0.99; the return beside it is that within the environment's limit, not discounted. `Unlike` is the share of the policy's actions that are unlike any logged one."""
     return "\n\n".join([intro, *parts]) if parts else "Not run.", checks
 
 
@@ -167,7 +185,9 @@ def _ranked(task: str, judged: Mapping[str, Result]) -> tuple[str, list[Check]]:
     behaviour = next(iter(judged.values()))["card"]["behaviour"]
     value, plain = spearman(estimates, values), spearman(estimates, returns)
     header = ["policy", "true value", "return", "FQE", "covers", "unlike", "verdict"]
-    trusted = [(r, e) for (_, r), e in zip(order, fitted, strict=True) if r["card"]["verdict"] != DOUBT]
+    trusted = [
+        (r, e) for (_, r), e in zip(order, fitted, strict=True) if r["card"]["verdict"] != DOUBT
+    ]
     held = sum(covers(e, r["truth"]["value"]) for r, e in trusted)
     wrong = [n for n, r in judged.items() if _contradicted(r)]
     text = f"""### {task}
@@ -183,6 +203,12 @@ Spearman's rank correlation of the estimates is {value:.2f} with the true values
         (f"rank correlation with true values, {task}", "0.8", f"{value:.2f}", value >= 0.8),
         (f"rank correlation with returns, {task}", "0.8", f"{plain:.2f}", plain >= 0.8),
         (f"verdicts that the truth contradicts, {task}", "0", f"{len(wrong)}", not wrong),
+        (
+            f"intervals that cover the true value, of policies not doubted, {task}",
+            f"90 % of {len(trusted)}",
+            f"{held}",
+            held >= 0.9 * len(trusted),
+        ),
     ]
     return text, checks
 
@@ -269,7 +295,12 @@ def shuffled_section(results: Results) -> tuple[str, list[Check]]:
     fresh += [r["card"]["verdict"] for r in ranked]
     good = sum(verdict in ("worse", DOUBT) for verdict in fresh)
     checks = [
-        ("policies of shuffled rewards, and untrained, called better", "0", f"{len(better)}", not better),
+        (
+            "policies of shuffled rewards, and untrained, called better",
+            "0",
+            f"{len(better)}",
+            not better,
+        ),
         (
             f"untrained policies called `worse` or `{DOUBT}`, on logs with their rewards",
             f"{len(fresh)}",

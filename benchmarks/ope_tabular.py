@@ -97,9 +97,7 @@ class Problem:
 def as_policy(probabilities: Array) -> Policy:
     """Put probabilities (states, actions) into a discrete BC actor without hidden layers."""
     kind = get_algorithm_spec("bc")
-    learner = kind.algorithm(
-        ProblemSpec(STATES, "discrete", ACTIONS), kind.config(hidden_sizes=())
-    )
+    learner = kind.algorithm(ProblemSpec(STATES, "discrete", ACTIONS), kind.config(hidden_sizes=()))
     (weight, bias) = learner.actor.parameters()
     with torch.no_grad():
         weight.copy_(torch.from_numpy(np.log(probabilities)).T)
