@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from benchmarks.ope import Cell, Settings, cells_of, in_turns
-from benchmarks.ope_page import page_text, spearman
+from benchmarks.ope_page import page_text
+from benchmarks.ope_sections import spearman
 from benchmarks.ope_tabular import ACTIONS, GAMMA, STATES, Problem, as_policy
 
 
