@@ -121,6 +121,8 @@ def cells_of(settings: Settings) -> list[Cell]:
     for policy in shuffled_policies(settings):
         for judged_on in ("the shuffled log", "the true log"):
             work = {"policy": asdict(policy), "log": judged_on, "fit": fit}
+            if judged_on == "the true log":  # of shuffled rewards no environment is known
+                work["episodes"] = settings.episodes
             made.append(Cell("shuffled", f"{policy.name}, judged on {judged_on}", work))
     made.append(Cell("cost", "of a step", {"rounds": settings.rounds}))
     return made
@@ -196,7 +198,7 @@ def run_judged(cell: Cell, output: Path) -> Result:
         output_dir=output / "fits" / Path(log).name,
     )
     result: Result = {"card": plain(card)}
-    if cell.part == "ranking":
+    if "episodes" in cell.work:
         result["truth"] = true_value(policy, trained.task, cell.work["episodes"])
     return result
 
