@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from benchmarks.cells import table
+from benchmarks.ope_sections import Check, Results, of_part
 from benchmarks.speed.problem import ACTION_DIM, BATCH, OBS_DIM, random_fields
 from benchmarks.speed.timing import Contestant, Spread, interleave
 from rl_training.algorithms.base import Algorithm
@@ -85,3 +87,30 @@ def fitting_step(policy: Algorithm[Any], dataset: TransitionDataset, width: int)
             algorithm.update(batch)
 
     return Contestant(run)
+
+
+def cost_section(results: Results) -> tuple[str, list[Check]]:
+    cells = of_part(results, "cost")
+    if not cells:
+        return "Not run.", []
+    result = next(iter(cells.values()))
+    rows, checks = [], []
+    for width, cost in result["widths"].items():
+        low, high = cost["quartiles"]
+        rows.append(
+            [
+                f"{width}-{width}",
+                f"{cost['fqe']:.0f} µs",
+                f"{cost['td3_bc']:.0f} µs",
+                f"{cost['ratio']:.2f} ({low:.2f} to {high:.2f})",
+            ]
+        )
+        promise = f"cost of a member over that of a critic of TD3+BC, {width}-{width}"
+        checks.append((promise, "1.1", f"{cost['ratio']:.2f}", cost["ratio"] <= 1.1))
+    header = ["networks", "FQE, per member", "TD3+BC, per critic", "ratio (quartiles)"]
+    text = f"""A whole update of fitted Q evaluation with {result["members"]} members, on bootstrap-weighted batches of 256, beside the part of
+TD3+BC's update that is for its two critics. Both take turns in one process with one thread. Microseconds of CPU time; only the
+ratios mean anything.
+
+{table(header, rows)}"""
+    return text, checks

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.cells import listed_versions, table
+from benchmarks.ope_cost import cost_section
 from benchmarks.ope_sections import (
     Check,
     Results,
-    cost_section,
     d3rlpy_section,
     ranking_section,
     shuffled_section,

@@ -180,7 +180,7 @@ def _ranks(values: ArrayLike) -> Any:
     return (counts.cumsum() - (counts - 1) / 2)[inverse]
 
 
-# -- d3rlpy, shuffled rewards, cost -----------------------------------------------------------
+# -- d3rlpy, shuffled rewards -----------------------------------------------------------------
 
 
 def d3rlpy_section(results: Results) -> tuple[str, list[Check]]:
@@ -280,30 +280,3 @@ def _shuffled_checks(cells: Mapping[str, Result], ranked: Mapping[str, Result]) 
             good == len(fresh),
         ),
     ]
-
-
-def cost_section(results: Results) -> tuple[str, list[Check]]:
-    cells = of_part(results, "cost")
-    if not cells:
-        return "Not run.", []
-    result = next(iter(cells.values()))
-    rows, checks = [], []
-    for width, cost in result["widths"].items():
-        low, high = cost["quartiles"]
-        rows.append(
-            [
-                f"{width}-{width}",
-                f"{cost['fqe']:.0f} µs",
-                f"{cost['td3_bc']:.0f} µs",
-                f"{cost['ratio']:.2f} ({low:.2f} to {high:.2f})",
-            ]
-        )
-        promise = f"cost of a member over that of a critic of TD3+BC, {width}-{width}"
-        checks.append((promise, "1.1", f"{cost['ratio']:.2f}", cost["ratio"] <= 1.1))
-    header = ["networks", "FQE, per member", "TD3+BC, per critic", "ratio (quartiles)"]
-    text = f"""A whole update of fitted Q evaluation with {result["members"]} members, on bootstrap-weighted batches of 256, beside the part of
-TD3+BC's update that is for its two critics. Both take turns in one process with one thread. Microseconds of CPU time; only the
-ratios mean anything.
-
-{table(header, rows)}"""
-    return text, checks
