@@ -7,6 +7,7 @@
 - `algorithms`: small learners of every registered algorithm, and batches for them
 - `online`: the same for algorithms that collect, and a look at their targets
 - `run_directories`: runs as training leaves them, with curves that are made up
+- `scored_runs`: runs with given scores and nothing else
 - `cards`: score cards of policies
 - `parity/`: the same weights, batch and noise in another library and in ours
 """

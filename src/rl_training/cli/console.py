@@ -7,7 +7,9 @@ import json
 import logging
 import math
 import os
+import shutil
 import sys
+import textwrap
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, TextIO
@@ -51,26 +53,22 @@ def say_metrics(metrics: Mapping[str, float]) -> None:
 
 
 def say_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Write a table: folded to the width of a terminal, else a line per row with aligned columns."""
+    """Write a table with aligned columns; on a terminal that is too narrow, the widest column is folded."""
     stream = _reserved[-1] if _reserved else sys.stdout
     table = [[visible(" ".join(cell.split())) for cell in row] for row in (headers, *rows)]
-    if not stream.isatty():
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        for row in table:
-            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            say("  " + "  ".join(cells).rstrip())
-        return
-    from rich.console import Console
-    from rich.padding import Padding
-    from rich.table import Table
-    from rich.text import Text
-
-    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for header in table[0]:
-        shown.add_column(Text(header), overflow="fold")  # as text: names may hold markup
-    for row in table[1:]:
-        shown.add_row(*map(Text, row))
-    Console(file=stream, highlight=False).print(Padding(shown, (0, 0, 0, 2), expand=False))
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    excess = sum(widths) + 2 * len(widths) - shutil.get_terminal_size().columns
+    widest = max(range(len(widths)), key=widths.__getitem__)
+    if stream.isatty() and excess > 0:
+        widths[widest] = max(widths[widest] - excess, min(widths[widest], 20))
+    for row in table:
+        pieces = textwrap.wrap(row[widest], widths[widest]) or [""]
+        for number, piece in enumerate(pieces):
+            cells = [
+                piece if at == widest else "" if number else cell for at, cell in enumerate(row)
+            ]
+            aligned = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+            say("  " + "  ".join(aligned).rstrip())
 
 
 def say_json(value: Any) -> None:

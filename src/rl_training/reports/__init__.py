@@ -10,7 +10,7 @@
 - `reference_scores`  D4RL's reference scores, one table
 - `sides`             `compare_sides`: directories of runs against each other, task by task
 - `verdicts`          one pair: difference, probability of improvement, and a plain sentence
-- `tables`            a comparison as JSON, as CSV files, and as rows of text
+- `tables`            a comparison as JSON and as CSV files
 - `report_page`       `write_report`: a comparison as one HTML file
 - `figures`           `write_figures`: its charts as SVG and PNG
 - `card_page`         `write_card`: a score card as one HTML file

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.scored_runs import make_run
 
 from rl_training import api
 from rl_training.cli.main import main
 from rl_training.config import ConfigError
 from rl_training.reports.series import MAX_METRICS, MAX_POINTS
-from tests.test_report import make_run, output
 
 ATTACKS = ["<script>alert(1)</script>/x", "eval/[red]x[/red]", "=cmd|' /C calc'!A0/x", "eval/" + "y" * 5000,
            "train/\u202ereversed", "train/new\nline", "train/\x1b[2J", "step/step", "__class__/x"]  # fmt: skip
@@ -27,6 +27,10 @@ def make_side(directory: Path, scores: list[float], **changes: Any) -> Path:
     for seed, score in enumerate(scores):
         make_run(directory, {10: 1000.0, 30: score}, seed=seed, **changes)
     return directory
+
+
+def output(capsys: pytest.CaptureFixture[str], *words: str | Path, code: int = 0) -> str:
+    return said(capsys, "report", *words, code=code)
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str | Path, code: int = 0) -> str:

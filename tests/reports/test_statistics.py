@@ -24,7 +24,7 @@ from rl_training.reports.statistics import (
 @pytest.fixture(scope="module")
 def recorded() -> dict[str, Any]:
     """Outputs of rliable; `tests/fixtures/record_rliable.py` made them."""
-    facts = json.loads((Path(__file__).parent / "fixtures" / "rliable.json").read_text())
+    facts = json.loads((Path(__file__).parents[1] / "fixtures" / "rliable.json").read_text())
     return {
         key: np.array(value) if isinstance(value, list) else value for key, value in facts.items()
     }
