@@ -253,6 +253,8 @@ def _shuffled_checks(cells: Mapping[str, Result], ranked: Mapping[str, Result]) 
     fresh = [cells[name] for name in untrained if "the true log" in name]
     fresh += [result for name, result in ranked.items() if "untrained" in name]
     good = sum(result["card"]["verdict"] in ("worse", DOUBT) for result in fresh)
+    equal = [r for name, r in cells.items() if "the shuffled log" in name]
+    held = sum(covers(_fitted(r), r["card"]["behaviour"]["value"]) for r in equal)
     return [
         (
             "policies of shuffled rewards called better on the shuffled log",
@@ -267,6 +269,12 @@ def _shuffled_checks(cells: Mapping[str, Result], ranked: Mapping[str, Result]) 
             not on_true,
         ),
         ("the same, although they are not", "0", f"{len(false)}", not false),
+        (
+            "intervals on the shuffled log that cover its own value, which all policies have there",
+            f"90 % of {len(equal)}",
+            f"{held}",
+            held >= 0.9 * len(equal),
+        ),
         (
             "untrained policies called better, on any log",
             "0",
