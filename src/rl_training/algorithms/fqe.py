@@ -4,7 +4,8 @@ policy     y_i = r + γ (1-d) E_{a'~π} Q̄_i(s',a')     min_Q  Σ_i E[w_i (Q_i(
 behaviour  y_i = r + γ (1-d) V̄_i(s')                 min_V  Σ_i E[w_i (V_i(s) - y_i)²]
 
 Every member i has a target of its own and learns from its own bootstrap sample of the episodes, in which
-an episode occurs w_i times. So each member is one replicate of the whole estimate, and their spread holds
+an episode occurs w_i times. Values of next states are clipped to `lowest_value` and `highest_value`, which
+the rewards of the log allow: a member cannot diverge by bootstrapping from its own error. So each member is one replicate of the whole estimate, and their spread holds
 the doubt about the data as well as that about the fit.
 
 It learns no policy: `rl-training ope` fits it, with the judged policy's networks inside.
@@ -39,6 +40,8 @@ class FQEConfig(AlgorithmConfig):
     policy_options: dict[str, Any] = option({}, "options of that algorithm")
     stochastic: bool = option(False, "judge the policy that draws its actions, not its modes")
     initial_value: float = option(0.0, "value that every member starts with")
+    lowest_value: float | None = option(None, "floor of next values", unset="none")
+    highest_value: float | None = option(None, "ceiling of next values", unset="none")
     policy_sha256: str = option("", "digest of the judged policy's networks")
     log_sha256: str = option("", "digest of the log")
 
@@ -76,6 +79,8 @@ def critic_loss(
 ) -> Terms:
     with torch.no_grad():
         next_values = nets.values(nets.target_critic, batch.next_obs, shared)
+        if config.lowest_value is not None:
+            next_values = next_values.clamp(config.lowest_value, config.highest_value)
     q_values = nets.critic(batch.obs) if nets.policy is None else logged_q(nets.critic, batch)
     return fqe_critic_loss(
         q_values=q_values,
