@@ -4,9 +4,9 @@ policy     y_i = r + γ (1-d) E_{a'~π} Q̄_i(s',a')     min_Q  Σ_i E[w_i (Q_i(
 behaviour  y_i = r + γ (1-d) V̄_i(s')                 min_V  Σ_i E[w_i (V_i(s) - y_i)²]
 
 Every member i has a target of its own and learns from its own bootstrap sample of the episodes, in which
-an episode occurs w_i times. Values of next states are clipped to `lowest_value` and `highest_value`, which
-the rewards of the log allow: a member cannot diverge by bootstrapping from its own error. So each member is one replicate of the whole estimate, and their spread holds
-the doubt about the data as well as that about the fit.
+an episode occurs w_i times. So each member is one replicate of the whole estimate, and their spread holds
+the doubt about the data as well as that about the fit. Values of next states are clipped to what the log's
+rewards allow (`lowest_value`, `highest_value`), so that no member diverges by bootstrapping from its own error.
 
 It learns no policy: `rl-training ope` fits it, with the judged policy's networks inside.
 """
@@ -32,7 +32,7 @@ from rl_training.spec import ProblemSpec
 
 class FQEConfig(AlgorithmConfig):
     gamma: float = option(0.99, "discount per step", ge=0, le=1)
-    tau: float = option(0.05, "share of the critics in each target update", gt=0, le=1)
+    tau: float = option(0.1, "share of the critics in each target update", gt=0, le=1)
     num_critics: int = option(10, "members of the ensemble", ge=2, le=1_000)
     policy_algo: str | None = option(
         None, "algorithm of the judged policy; null = the log's behaviour", unset="the behaviour"
