@@ -57,6 +57,7 @@ class Settings:
     d3rlpy_seeds: int = 5
     d3rlpy_updates: int = 20_000
     rounds: int = 15  # of the measured cost
+    trained: bool = True  # judge trained policies, not untrained ones alone
 
     def fit(self) -> FitOptions:
         return FitOptions(
@@ -76,7 +77,7 @@ class Settings:
 
 QUICK = Settings(
     logs=CHUNK, tabular_updates=200, updates=200, members=3, hidden_sizes=(16,), episodes=3,
-    shuffled_seeds=1, d3rlpy_seeds=1, d3rlpy_updates=100, rounds=3,
+    shuffled_seeds=1, d3rlpy_seeds=1, d3rlpy_updates=100, rounds=3, trained=False,
 )  # fmt: skip
 
 
@@ -112,7 +113,7 @@ def cells_of(settings: Settings) -> list[Cell]:
             made.append(Cell("ranking", f"{task}: {policy.name}", work))
     for task, (algo, step) in COMPARED.items():
         work = {
-            "policy": asdict(Trained(task, algo, step)),
+            "policy": asdict(Trained(task, algo, step if settings.trained else 0)),
             "gamma": ope_policies.GAMMA,
             "seeds": settings.d3rlpy_seeds,
             "updates": settings.d3rlpy_updates,
@@ -125,6 +126,8 @@ def cells_of(settings: Settings) -> list[Cell]:
                 work["episodes"] = settings.episodes
             made.append(Cell("shuffled", f"{policy.name}, judged on {judged_on}", work))
     made.append(Cell("cost", "of a step", {"rounds": settings.rounds}))
+    if not settings.trained:
+        made = [cell for cell in made if not cell.work.get("policy", {}).get("step")]
     return made
 
 

@@ -187,7 +187,7 @@ def d3rlpy_section(results: Results) -> tuple[str, list[Check]]:
     rows, checks = [], []
     for task, result in of_part(results, "d3rlpy").items():
         policy = result["config"]["policy"]
-        name = f"{policy['algo']} at {policy['step']}"
+        name = f"{policy['algo']} " + (f"at {policy['step']}" if policy["step"] else "untrained")
         ours = results.get(("ranking", f"{task}: {name}"))
         if ours is None:
             continue
