@@ -209,8 +209,8 @@ def d3rlpy_section(results: Results) -> tuple[str, list[Check]]:
         return "Not run: `make .venv-bench/.installed` makes an environment with d3rlpy.", []
     one = next(iter(of_part(results, "d3rlpy").values()))
     header = ["policy", "true value", "ours", "d3rlpy, mean", "d3rlpy, each seed"]
-    text = f"""d3rlpy {one["d3rlpy"]} fits its own FQE to the same log, for a policy that takes exactly our actions: 128-128 networks,
-batches of 256, learning rate 0.001, {one["config"]["updates"]:,} updates, a copy into the target every 20 (at its default of 100, and of
+    text = f"""d3rlpy {one["d3rlpy"]} fits its own FQE to the same log, for a policy that takes exactly our actions: its
+networks and updates, on batches that we draw (its own sampling is several times as slow). 128-128 networks, batches of 256, learning rate 0.001, {one["config"]["updates"]:,} updates, a copy into the target every 20 (at its default of 100, and of
 0.0001 for the learning rate, a horizon of 100 steps needs far more updates).
 
 {table(header, rows)}"""
