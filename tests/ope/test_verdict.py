@@ -95,4 +95,4 @@ def test_quantiles_of_students_t_are_those_of_the_tables() -> None:
         assert student_quantile(0.90, freedom) == pytest.approx(ninety, rel=0.005)
         assert student_quantile(0.95, freedom) == pytest.approx(ninety_five, rel=0.01)
     margin = replicate_margin(np.array([1.0, 2.0, 3.0]), 0.9)
-    assert margin == pytest.approx(2.920, rel=1e-3)
+    assert margin == pytest.approx(2.920 * (4 / 3) ** 0.5, rel=1e-3)  # their mean varies too

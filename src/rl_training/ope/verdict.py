@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from rl_training.ope.card import CardEstimate, Interval, Verdict
 from rl_training.ope.judged_log import JudgedLog, Numbers
 
@@ -74,7 +72,7 @@ def _doubts_of_fit(estimates: Sequence[CardEstimate], evidence: Evidence) -> lis
         doubts.append(
             f"fitted Q evaluation still moves, by {drift:.4g} over its last quarter: raise --updates"
         )
-    low, high = possible_values(evidence.log)
+    low, high = (POSSIBLE * bound for bound in evidence.log.possible_values)
     if not low <= fqe.value <= high:
         doubts.append(
             f"fitted Q evaluation says {fqe.value:.4g}, but the log's rewards allow values from "
@@ -103,12 +101,3 @@ def drift_of(trace: Numbers) -> float:
     if len(trace) < 4:
         return 0.0
     return float(abs(trace[-1] - trace[-1 - len(trace) // 4]))
-
-
-def possible_values(log: JudgedLog) -> tuple[float, float]:
-    """Bounds of any policy's value if no reward lies outside of those in the log."""
-    if log.gamma == 1:
-        return -np.inf, np.inf
-    # a return may end at once, so that 0 is always possible
-    lowest, highest = min(log.rewards.min(), 0.0), max(log.rewards.max(), 0.0)
-    return POSSIBLE * lowest / (1 - log.gamma), POSSIBLE * highest / (1 - log.gamma)
