@@ -33,7 +33,15 @@ from benchmarks import ope_policies, ope_tabular
 from benchmarks.cells import Result, read, run_all, save, versions
 from benchmarks.ope_cost import measure_cost
 from benchmarks.ope_page import PAGE, UPDATES, page_text
-from benchmarks.ope_policies import LOGS, Trained, candidates, shuffled_log, true_value
+from benchmarks.ope_policies import (
+    EXPERT,
+    LOGS,
+    POLICIES,
+    Trained,
+    candidates,
+    shuffled_log,
+    true_value,
+)
 from rl_training.ope import FitOptions, ScoreCard, judge
 
 ROOT = Path(__file__).parents[1]
@@ -107,7 +115,7 @@ def cells_of(settings: Settings) -> list[Cell]:
         )
         for start in range(0, settings.logs, CHUNK)
     ]
-    for task in LOGS:
+    for task in POLICIES:
         for policy in candidates(task):
             work = {"policy": asdict(policy), "fit": fit, "episodes": settings.episodes}
             made.append(Cell("ranking", f"{task}: {policy.name}", work))
@@ -139,7 +147,8 @@ def shuffled_policies(settings: Settings) -> list[Trained]:
         for seed in seeds
         for algo in ("td3_bc", "iql")
     ]
-    return [*trained, *(replace(policy, step=0) for policy in trained[:2])]
+    of_expert = [Trained(EXPERT, algo, 10_000, shuffle=1) for algo in ("td3_bc", "iql")]
+    return [*trained, *of_expert, *(replace(policy, step=0) for policy in trained[:2])]
 
 
 def run_cell(cell: Cell, output: Path, python: Path) -> Result:

@@ -75,6 +75,12 @@ def test_numbers_that_cannot_be_trusted_get_no_other_verdict(
     assert any(reason in text for text in reasons)
 
 
+def test_an_interval_wider_than_the_returns_vary_is_not_trusted() -> None:
+    verdict, reasons = judge_evidence([fqe(-20, -1)], evidence())
+    assert verdict == "do not trust this"
+    assert "off by up to 9.5" in reasons[0]
+
+
 def test_values_that_no_reward_allows_are_not_trusted() -> None:
     verdict, reasons = judge_evidence([fqe(999, 1001)], evidence())
     assert verdict == "do not trust this"

@@ -13,10 +13,9 @@ from rl_training.ope.card import CardEstimate, Interval, Verdict
 from rl_training.ope.judged_log import JudgedLog, Numbers
 
 FEWEST_EPISODES = 10
-MOST_UNLIKE = 0.2  # share of the policy's actions that are unlike any logged one
-LARGEST_DRIFT = (
-    0.5  # of the estimate over the last quarter of the fit, in half widths of its interval
-)
+MOST_UNLIKE = 0.1  # share of the policy's actions that are unlike any logged one
+WIDEST = 1.0  # half width of the fitted estimate, in deviations of the log's returns to go
+LARGEST_DRIFT = 0.5  # of the estimate over the fit's last quarter, in half widths of its interval
 LARGEST_MISS = 0.25  # of the log's own value by the same method, in deviations of its returns
 POSSIBLE = 1.05  # slack around the values that the log's rewards allow
 
@@ -67,8 +66,13 @@ def _doubts_of_fit(estimates: Sequence[CardEstimate], evidence: Evidence) -> lis
     fqe = next(estimate.estimate for estimate in estimates if estimate.name == "fqe")
     assert fqe is not None
     doubts = []
+    half_width = (fqe.high - fqe.low) / 2
+    if half_width > WIDEST / evidence.log.value_scale:
+        doubts.append(
+            f"fitted Q evaluation is off by up to {half_width:.4g}, more than the log's returns vary"
+        )
     drift = drift_of(evidence.trace)
-    if drift > LARGEST_DRIFT * (fqe.high - fqe.low) / 2:
+    if drift > LARGEST_DRIFT * half_width:
         doubts.append(
             f"fitted Q evaluation still moves, by {drift:.4g} over its last quarter: raise --updates"
         )
