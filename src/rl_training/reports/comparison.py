@@ -147,6 +147,15 @@ class Comparison:
             return f"best {self.metric}, chosen after the fact, so it is too high"
         return f"final {self.metric}"
 
+    @property
+    def score_meaning(self) -> str:
+        """Origin of the score of a run, in words."""
+        if self.choice == "best":
+            return "the highest value of a finished run, chosen after the fact"
+        if self.metric == SCORE:
+            return "that of the last policy of a finished run"
+        return "the last value of a finished run"
+
 
 def compare_runs(
     paths: Sequence[str | Path],

@@ -190,6 +190,11 @@ def check_is_run(run: Path) -> None:
         return
     if (run / MANIFEST).is_file():
         raise CheckpointError(f"{run} is a checkpoint; a report is about its run directory")
+    deeper = next(run.glob(f"*/*/{CONFIG}"), None)
+    if deeper is not None:
+        raise CheckpointError(
+            f"{run} holds directories of runs: give these, such as {deeper.parents[1]}"
+        )
     raise CheckpointError(f"{run} is no run directory: it has no config.yaml, nor runs in it")
 
 
