@@ -83,7 +83,7 @@ def test_runs_that_go_on_or_repeat_a_seed_are_listed_and_not_scored(
     assert "final   1.500 ± 0.707 over 2 finished runs" in text
     assert "mean    1.500, 95% interval" in text
     error = output(capsys, tmp_path.parent, code=2)
-    assert f"holds directories of runs: give these, such as {tmp_path}" in error
+    assert f"{tmp_path.parent} holds directories of runs: give these, such as" in error
 
 
 def test_runs_on_logs_alone_are_told_which_metric_can_be_their_score(tmp_path: Path) -> None:
