@@ -222,8 +222,9 @@ def _improvements(
     scores: Mapping[str, list[Floats]], task: str | None, confidence: float, seed: int
 ) -> list[Improvement]:
     """Compare all pairs; of very many groups, each with the one of the highest interquartile mean."""
-    pairs = list(combinations(scores, 2))
-    if len(scores) > MOST_PAIRS:
+    if len(scores) <= MOST_PAIRS:
+        pairs = list(combinations(scores, 2))
+    else:
         first = max(scores, key=lambda label: float(iqm(scores[label][0])))
         pairs = [(first, label) for label in scores if label != first]
     result = []
