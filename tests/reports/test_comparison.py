@@ -107,11 +107,12 @@ def test_broken_runs_are_listed_and_in_nobodys_way(
         else:
             (broken / name).write_bytes(content)
     (make_run(tmp_path, {30: 5.0}, seed=10) / "config.yaml").write_text("[" * 200)
+    make_run(tmp_path, {30: 5.0}, env_id=[1, 2])
     text = output(capsys, tmp_path)
     assert "final   1.500 ± 0.707 over 2 finished runs" in text
     assert text.count("cannot be read") >= 4
     comparison = api.compare_runs([tmp_path])
-    assert len(comparison.broken) == 4
+    assert len(comparison.broken) == 5
     assert sum("it is a link" in run.reason for run in comparison.broken) == 1
 
 

@@ -145,7 +145,7 @@ def _warnings(runs: Sequence[ComparedRun]) -> Iterator[str]:
     if len(scored) == 1:
         yield "one seed: no interval"
     for reason in dict.fromkeys(run.missing for run in runs if run.missing is not None):
-        seeds = [run.report.seed for run in runs if run.missing == reason]
+        seeds = list(dict.fromkeys(run.report.seed for run in runs if run.missing == reason))
         yield f"{_seeds(seeds)} {'have' if len(seeds) > 1 else 'has'} no score: {reason}"
     for run in scored:
         if run.score is not None and not math.isfinite(run.score):

@@ -223,7 +223,11 @@ def _read_config(run: Path) -> dict[str, Any]:
 
 
 def _is_run(config: Any) -> bool:
-    return isinstance(config, dict) and isinstance(config.get("algo"), str)
+    return (
+        isinstance(config, dict)
+        and isinstance(config.get("algo"), str)
+        and isinstance(config.get("env_id"), str | None)
+    )
 
 
 def _read_json(path: Path) -> dict[str, Any]:
