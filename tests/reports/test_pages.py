@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable
@@ -130,6 +131,24 @@ def test_the_report_tells_what_a_reader_asks(comparison: Comparison, tmp_path: P
         "rl-training train ",  # command
     ):
         assert asked in text, asked
+
+
+def test_a_report_says_no_more_than_is_known(tmp_path: Path) -> None:
+    for seed in range(2):
+        run = make_run(tmp_path / "runs", "bc", seed, metrics=1, rows=3)
+        log = {"source": "log.npz", "transitions": 100, "sha256": f"part{seed}"}
+        (run / "metadata.json").write_text(json.dumps({"dataset": log}))
+        (run / "metrics.jsonl").write_text('{"step": 300, "train/loss": 1.0}\n')
+    comparison = compare_runs([tmp_path / "runs"])
+    text = Elements(write_report(comparison, tmp_path / "page.html").read_text()).text
+    assert "Mean score on" not in text  # of no run
+    assert text.count("log.npz") == 1
+    assert "Different for each seed: sha256." in text
+    comparison = compare_runs([tmp_path / "runs"], metric="train/loss")
+    text = Elements(write_report(comparison, tmp_path / "page.html").read_text()).text
+    assert "Mean score on" in text
+    assert "better" not in text
+    assert "A score is the last value of a finished run." in text
 
 
 def test_a_report_of_thousands_of_metrics_draws_the_first_and_names_some(

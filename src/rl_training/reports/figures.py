@@ -27,9 +27,8 @@ def write_figures(comparison: Comparison, directory: str | Path) -> list[Path]:
 
 def _all_charts(comparison: Comparison) -> Iterator[Chart]:
     charts = Charts(comparison)
-    single = [charts.aggregates(), charts.times()]
-    yield from (charts.scores(task) for task in comparison.tasks)
-    yield from (chart for chart in single if chart)
+    scores = [charts.scores(task) for task in comparison.tasks]
+    yield from (chart for chart in (*scores, charts.aggregates(), charts.times()) if chart)
     yield from charts.profiles()
     yield from charts.improvements()
     drawn = 0

@@ -144,6 +144,11 @@ def check_is_run(run: Path) -> None:
         return
     if (run / MANIFEST).is_file():
         raise CheckpointError(f"{run} is a checkpoint; a report is about its run directory")
+    deeper = next(run.glob(f"*/*/{CONFIG}"), None)
+    if deeper is not None:
+        raise CheckpointError(
+            f"{run} holds directories of runs: give these, such as {deeper.parents[1]}"
+        )
     raise CheckpointError(f"{run} is no run directory: it has no config.yaml, nor runs in it")
 
 
@@ -172,7 +177,11 @@ def _read_config(run: Path) -> dict[str, Any]:
 
 
 def _is_run(config: Any) -> bool:
-    return isinstance(config, dict) and isinstance(config.get("algo"), str)
+    return (
+        isinstance(config, dict)
+        and isinstance(config.get("algo"), str)
+        and isinstance(config.get("env_id"), str | None)
+    )
 
 
 def _read_json(path: Path) -> dict[str, Any]:
