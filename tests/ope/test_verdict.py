@@ -55,6 +55,14 @@ def test_better_needs_every_trusted_estimator() -> None:
     assert judge_evidence([fqe(0.5, 1.5), ignored], evidence())[0] == "better than the log"
 
 
+def test_a_difference_as_small_as_the_known_error_of_the_fit_is_none() -> None:
+    """All members share an error such as that of a time limit, so that it is not in their spread."""
+    missed = evidence(fitted_behaviour=Interval(0.15, 0.1, 0.2), trace=np.full(20, 0.2))
+    assert judge_evidence([fqe(0.1, 0.3)], missed)[0] == "not distinguishable"
+    assert judge_evidence([fqe(-0.3, -0.1)], missed)[0] == "not distinguishable"
+    assert judge_evidence([fqe(0.2, 0.4)], missed)[0] == "better than the log"
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [

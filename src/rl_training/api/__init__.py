@@ -42,7 +42,7 @@ _MODULES = {
     "rl_training.ope.fitted_q": ("FitOptions",),
     "rl_training.ope.judging": ("judge",),
     "rl_training.ope.selecting": ("Ranking", "select"),
-    "rl_training.reports.card_page": ("write_card",),
+    "rl_training.reports.card_page": ("check_card", "write_card"),
     "rl_training.reports.comparison": (
         "Aggregate", "BrokenRun", "ComparedRun", "Comparison", "Group", "Improvement", "Profile",
         "compare_runs",

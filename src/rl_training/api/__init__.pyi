@@ -45,6 +45,7 @@ from rl_training.ope.fitted_q import FitOptions as FitOptions
 from rl_training.ope.judging import judge as judge
 from rl_training.ope.selecting import Ranking as Ranking
 from rl_training.ope.selecting import select as select
+from rl_training.reports.card_page import check_card as check_card
 from rl_training.reports.card_page import write_card as write_card
 from rl_training.reports.comparison import Aggregate as Aggregate
 from rl_training.reports.comparison import BrokenRun as BrokenRun
