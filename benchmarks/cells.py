@@ -45,7 +45,17 @@ def read(path: Path, config: Any) -> Result | None:
     return result if result["config"] == config else None
 
 
-def run_all(cells: Sequence[Cell], run: Callable[[Any], Result], jobs: int) -> int:
+def score(result: Result) -> str:
+    """Say in a line what came out."""
+    return f"{result['return_mean']:.1f} ({result['training_seconds']:.0f} s)"
+
+
+def run_all(
+    cells: Sequence[Cell],
+    run: Callable[[Any], Result],
+    jobs: int,
+    summary: Callable[[Result], str] = score,
+) -> int:
     """Train each outside this process, in this order; returns how many failed."""
     failed = 0
     spawn = multiprocessing.get_context("spawn")
@@ -53,7 +63,7 @@ def run_all(cells: Sequence[Cell], run: Callable[[Any], Result], jobs: int) -> i
         running = {pool.submit(run, cell): cell for cell in cells}
         try:
             for future in as_completed(running):
-                failed += not _report(running[future], future)
+                failed += not _report(running[future], future, summary)
         except KeyboardInterrupt:  # safe at any moment: finished cells are saved
             for process in multiprocessing.active_children():
                 process.kill()
@@ -61,15 +71,13 @@ def run_all(cells: Sequence[Cell], run: Callable[[Any], Result], jobs: int) -> i
     return failed
 
 
-def _report(cell: Cell, future: Future[Result]) -> bool:
+def _report(cell: Cell, future: Future[Result], summary: Callable[[Result], str]) -> bool:
     """Print what became of a cell; whether it has a score."""
     error = future.exception()
     if error is not None:
         print(f"{cell.name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         return False
-    result = future.result()
-    score, seconds = result["return_mean"], result["training_seconds"]
-    print(f"{cell.name}: {score:.1f} ({seconds:.0f} s)", flush=True)
+    print(f"{cell.name}: {summary(future.result())}", flush=True)
     return True
 
 

@@ -58,6 +58,18 @@ def test_each_member_has_a_target_of_its_own_and_only_termination_ends_it() -> N
     assert terms["critic_loss"].item() == pytest.approx((25 + 2 * 1 + 0 * 64 + 9) / 2)
 
 
+def test_next_values_stay_within_what_the_rewards_allow(tmp_path: Path) -> None:
+    fitted = fit(tmp_path)
+    assert fitted.log.possible_values[0] < 0 < fitted.log.possible_values[1]
+    algorithm, batch = fitted.algorithm, fitted.data.dataset.learning.gather(range(8))
+    bound = fitted.log.possible_values[1] * fitted.log.value_scale
+    with torch.no_grad():  # a member that has diverged
+        algorithm.target_critic.biases[-1].fill_(1e6)
+    target = (batch.rewards + 0.9 * (1 - batch.terminations) * bound).mean()
+    terms = algorithm.update(batch)
+    assert terms["target_q_mean"].item() == pytest.approx(target.item(), rel=1e-5)
+
+
 def test_the_critics_see_the_actions_of_the_judged_policy_whatever_it_normalises_with() -> None:
     for name in ("td3", "sac"):
         policy = policy_of(name)

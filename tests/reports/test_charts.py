@@ -173,3 +173,10 @@ def test_drawing_leaves_the_settings_of_matplotlib_alone() -> None:
     before = dict(matplotlib.rcParams)
     charts.scatter("t", [1], [1], **AXES).inline("c")
     assert dict(matplotlib.rcParams) == before
+
+
+def test_a_logarithmic_axis_has_plain_numbers() -> None:
+    line = Line("a", np.arange(5.0), 10.0 ** np.arange(-3, 2))
+    shown = texts(charts.lines("t", [line], **AXES, log_scale=True))
+    assert {"0.001", "0.1", "10"} <= {*shown}
+    assert not any("$" in text for text in shown)

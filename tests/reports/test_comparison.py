@@ -67,7 +67,9 @@ def test_any_metric_can_be_the_score(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "not known to be better if higher" in error
 
 
-def test_runs_that_go_on_or_repeat_a_seed_are_listed_and_not_scored(tmp_path: Path) -> None:
+def test_runs_that_go_on_or_repeat_a_seed_are_listed_and_not_scored(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     make_side(tmp_path, [1.0, 2.0])
     make_run(tmp_path, {20: 9.0}, seed=7, finished=False)
     repeated = make_run(tmp_path, {30: 8.0}, seed=1)
@@ -77,6 +79,19 @@ def test_runs_that_go_on_or_repeat_a_seed_are_listed_and_not_scored(tmp_path: Pa
     (missing,) = (run.missing for run in group.runs if run.report.run == str(repeated))
     assert missing is not None
     assert missing.startswith("same configuration and seed as")
+    text = output(capsys, tmp_path)
+    assert "final   1.500 ± 0.707 over 2 finished runs" in text
+    assert "mean    1.500, 95% interval" in text
+    error = output(capsys, tmp_path.parent, code=2)
+    assert f"{tmp_path.parent} holds directories of runs: give these, such as" in error
+
+
+def test_runs_on_logs_alone_are_told_which_metric_can_be_their_score(tmp_path: Path) -> None:
+    for seed in (1, 2, 3):
+        make_run(tmp_path, {}, seed=seed, env_id=None)
+    comparison = api.compare_runs([tmp_path])
+    assert comparison.groups[0].warnings == ("seeds 1, 2, 3 have no score: not evaluated",)
+    assert any("such as --metric train/actor_loss" in note for note in comparison.notes)
 
 
 def test_broken_runs_are_listed_and_in_nobodys_way(
@@ -92,11 +107,12 @@ def test_broken_runs_are_listed_and_in_nobodys_way(
         else:
             (broken / name).write_bytes(content)
     (make_run(tmp_path, {30: 5.0}, seed=10) / "config.yaml").write_text("[" * 200)
+    make_run(tmp_path, {30: 5.0}, env_id=[1, 2])
     text = output(capsys, tmp_path)
     assert "final   1.500 ± 0.707 over 2 finished runs" in text
     assert text.count("cannot be read") >= 4
     comparison = api.compare_runs([tmp_path])
-    assert len(comparison.broken) == 4
+    assert len(comparison.broken) == 5
     assert sum("it is a link" in run.reason for run in comparison.broken) == 1
 
 
@@ -162,7 +178,10 @@ def test_few_seeds_are_not_enough_for_a_verdict(
     ]
     text = said(capsys, "compare", *few)
     assert "a against b: not distinguishable with 3 and 3 seeds" in text
-    assert "by chance in at least 10% of cases; 4 per side are enough" in text
+    assert (
+        "even a complete order of so few seeds arises by chance in 10% of cases; 4 per side are enough"
+        in text
+    )
     many = [
         make_side(tmp_path / name, list(np.arange(5.0) + base))
         for name, base in (("c", 0.0), ("d", 9.0))
@@ -187,6 +206,9 @@ def test_verdicts_are_wrong_no_more_often_than_they_say(tmp_path: Path) -> None:
     apart = judge.verdict("x", "y", "t", [[5.0, 6.0, 7.0, 8.0]], [[1.0, 2.0, 3.0, 4.0]])
     assert apart.sentence == "x is better"
     assert apart.p_value == pytest.approx(2 / 70)
+    lucky = judge.verdict("x", "y", "t", [[0.1] * 20], [[0.0] * 15 + [1000.0] * 5])
+    assert lucky.p_value < 0.05
+    assert "higher mean has the lower score in most pairs" in lucky.sentence
 
 
 def test_sides_that_cannot_be_compared_are_told_so(
@@ -207,6 +229,31 @@ def test_sides_that_cannot_be_compared_are_told_so(
         api.compare_sides([one])
     with pytest.raises(ConfigError, match="given twice"):
         api.compare_sides([one, one])
+    link = tmp_path / "link"
+    link.symlink_to(one)
+    with pytest.raises(ConfigError, match="run0 is on two sides: one and link"):
+        api.compare_sides([one, link])
+
+
+def test_scores_that_are_all_alike_have_an_interval_and_overlap(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sides = [make_side(tmp_path / name, [500.0] * 4) for name in ("a", "b")]
+    text = said(capsys, "compare", *sides)
+    assert "a against b: not distinguishable" in text
+    assert "probability of improvement  0.50, 95% interval 0.50 to 0.50" in text
+
+
+def test_different_data_is_named_whether_or_not_it_is_what_is_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sides = [
+        make_side(tmp_path / name, [1.0, 2.0], algo=algo, algo_kwargs={"dataset_id": name})
+        for name, algo in (("medium", "bc"), ("expert", "bc"), ("random", "iql"))
+    ]
+    for pair in (sides[:2], sides[1:]):
+        assert "the data differs (" in said(capsys, "compare", *pair)
+    assert any("the data differs" in note for note in api.compare_runs(sides[1:]).notes)
 
 
 def hostile_run(directory: Path, **changes: Any) -> Path:

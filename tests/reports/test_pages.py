@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable
@@ -17,6 +18,7 @@ pytest.importorskip("jinja2", reason="needs the extra report")
 from tests.support.cards import score_card
 from tests.support.run_directories import make_run
 
+from rl_training.cli.main import main
 from rl_training.config import MissingExtraError
 from rl_training.reports import report_page
 from rl_training.reports.card_page import write_card
@@ -95,6 +97,22 @@ def test_a_missing_package_is_named_before_anything_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["report", "no-run", "-o", "page.html"],
+        ["report", "no-run", "--figures", "figures"],
+        ["ope", "no-policy", "--dataset", "no.npz", "--html", "page.html"],
+    ],
+)
+def test_a_verb_that_needs_a_missing_package_says_so_before_it_reads_anything(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    assert main(command) == 2
+    assert "pip install 'rl-training[report]'" in capsys.readouterr().err
+
+
 # -- comparison ----------------------------------------------------------------------------------
 
 
@@ -113,6 +131,24 @@ def test_the_report_tells_what_a_reader_asks(comparison: Comparison, tmp_path: P
         "rl-training train ",  # command
     ):
         assert asked in text, asked
+
+
+def test_a_report_says_no_more_than_is_known(tmp_path: Path) -> None:
+    for seed in range(2):
+        run = make_run(tmp_path / "runs", "bc", seed, metrics=1, rows=3)
+        log = {"source": "log.npz", "transitions": 100, "sha256": f"part{seed}"}
+        (run / "metadata.json").write_text(json.dumps({"dataset": log}))
+        (run / "metrics.jsonl").write_text('{"step": 300, "train/loss": 1.0}\n')
+    comparison = compare_runs([tmp_path / "runs"])
+    text = Elements(write_report(comparison, tmp_path / "page.html").read_text()).text
+    assert "Mean score on" not in text  # of no run
+    assert text.count("log.npz") == 1
+    assert "Different for each seed: sha256." in text
+    comparison = compare_runs([tmp_path / "runs"], metric="train/loss")
+    text = Elements(write_report(comparison, tmp_path / "page.html").read_text()).text
+    assert "Mean score on" in text
+    assert "better" not in text
+    assert "A score is the last value of a finished run." in text
 
 
 def test_a_report_of_thousands_of_metrics_draws_the_first_and_names_some(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from rl_training.reports.statistics import (
     iqm,
     mean_band,
     performance_profile,
+    permutation_test,
     probability_of_improvement,
     summarize,
 )
@@ -109,3 +111,17 @@ def test_where_reference_scores_do_not_apply_is_said() -> None:
     assert reference_scores("Hopper-v55") is reference_scores("my:Hopper-v4") is None
     assert "version 2, which differs" in (reference_remark("Hopper-v4") or "")
     assert reference_remark("Hopper-v2") is None
+
+
+def test_many_seeds_take_little_memory() -> None:
+    x, y = np.random.default_rng(0).standard_normal((2, 600))
+    tracemalloc.start()
+    try:
+        assert improvement_interval([x], [y]) is not None
+        assert permutation_test([x], [y]) > 0
+        assert mean_band([x[:, None]]) is not None
+        assert (
+            tracemalloc.get_traced_memory()[1] < 100e6
+        )  # pairs of all resamples would take gigabytes
+    finally:
+        tracemalloc.stop()

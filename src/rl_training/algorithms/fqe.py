@@ -5,7 +5,8 @@ behaviour  y_i = r + γ (1-d) V̄_i(s')                 min_V  Σ_i E[w_i (V_i(s
 
 Every member i has a target of its own and learns from its own bootstrap sample of the episodes, in which
 an episode occurs w_i times. So each member is one replicate of the whole estimate, and their spread holds
-the doubt about the data as well as that about the fit.
+the doubt about the data as well as that about the fit. Values of next states are clipped to what the log's
+rewards allow (`lowest_value`, `highest_value`), so that no member diverges by bootstrapping from its own error.
 
 It learns no policy: `rl-training ope` fits it, with the judged policy's networks inside.
 """
@@ -31,7 +32,7 @@ from rl_training.spec import ProblemSpec
 
 class FQEConfig(AlgorithmConfig):
     gamma: float = option(0.99, "discount per step", ge=0, le=1)
-    tau: float = option(0.05, "share of the critics in each target update", gt=0, le=1)
+    tau: float = option(0.1, "share of the critics in each target update", gt=0, le=1)
     num_critics: int = option(10, "members of the ensemble", ge=2, le=1_000)
     policy_algo: str | None = option(
         None, "algorithm of the judged policy; null = the log's behaviour", unset="the behaviour"
@@ -39,6 +40,8 @@ class FQEConfig(AlgorithmConfig):
     policy_options: dict[str, Any] = option({}, "options of that algorithm")
     stochastic: bool = option(False, "judge the policy that draws its actions, not its modes")
     initial_value: float = option(0.0, "value that every member starts with")
+    lowest_value: float | None = option(None, "floor of next values", unset="none")
+    highest_value: float | None = option(None, "ceiling of next values", unset="none")
     policy_sha256: str = option("", "digest of the judged policy's networks")
     log_sha256: str = option("", "digest of the log")
 
@@ -76,6 +79,8 @@ def critic_loss(
 ) -> Terms:
     with torch.no_grad():
         next_values = nets.values(nets.target_critic, batch.next_obs, shared)
+        if config.lowest_value is not None:
+            next_values = next_values.clamp(config.lowest_value, config.highest_value)
     q_values = nets.critic(batch.obs) if nets.policy is None else logged_q(nets.critic, batch)
     return fqe_critic_loss(
         q_values=q_values,

@@ -62,6 +62,7 @@ from rl_training.reports.curves import Curve as Curve
 from rl_training.reports.curves import metric_curves as metric_curves
 from rl_training.reports.curves import metric_names as metric_names
 from rl_training.reports.figures import write_figures as write_figures
+from rl_training.reports.pages.page import check_page_packages as check_page_packages
 from rl_training.reports.report_page import write_report as write_report
 from rl_training.reports.sides import SideComparison as SideComparison
 from rl_training.reports.sides import TaskComparison as TaskComparison

@@ -6,11 +6,11 @@
 - `console`     where text goes, how plugins load, how notes are shown
 - `train`       `train` and `resume`
 - `seed_lines`  one live line per seed
-- `evaluate`    `eval`
-- `predict`     `predict`
+- `policy`      `eval` and `predict`
 - `data`        `data info|check|convert|collect`
 - `report`      `report`
 - `compare`     `compare`, and tables of means and intervals
+- `ope`         `ope` and `select`
 - `show`        `list`, `explain`, `config`
 - `doctor`      `doctor`, with `threads`, its lines on cores and threads
 """

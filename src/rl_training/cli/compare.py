@@ -99,8 +99,8 @@ def _say_verdict(verdict: Verdict, confidence: float) -> None:
 
 
 def probability_span(low: float, high: float, name: str = "") -> str:
-    """Write an interval of a probability; resampling sides without overlap gives none."""
-    return "no overlap" if low == high else f"{name}{low:.2f} to {high:.2f}"
+    """Write an interval of a probability; sides without overlap have none."""
+    return "no overlap" if low == high and low in (0, 1) else f"{name}{low:.2f} to {high:.2f}"
 
 
 def say_summaries(summaries: Mapping[str, Summary | None], confidence: float) -> None:

@@ -15,9 +15,8 @@ from rl_training.cli import (
     compare,
     data,
     doctor,
-    evaluate,
     ope,
-    predict,
+    policy,
     report,
     show,
     signals,
@@ -38,8 +37,8 @@ app = typer.Typer(
 )
 app.command("train")(train.train)
 app.command("resume")(train.resume)
-app.command("eval")(evaluate.evaluate)
-app.command("predict")(predict.predict)
+app.command("eval")(policy.evaluate)
+app.command("predict")(policy.predict)
 app.add_typer(data.app, name="data")
 app.command("report")(report.report)
 app.command("compare")(compare.compare)

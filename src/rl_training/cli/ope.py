@@ -71,6 +71,8 @@ def ope(
 ) -> None:
     """Judge policies by a log: is it better than what the log shows, and how sure is that?"""
     show_notes(quiet)
+    if html is not None:
+        api.check_page_packages()
     pages = _pages(html, policies)
     options = _fit_options(updates, members, hidden_sizes, seed)
     cards = []

@@ -49,6 +49,8 @@ def report(
     json: JsonOption = False,
 ) -> None:
     """Show how runs ended, what they reached with which certainty, and where their time went."""
+    if output is not None or figures is not None:
+        api.check_page_packages()
     comparison = api.compare_runs(runs, metric=metric, choice="best" if best else "final")
     written = [] if csv is None else api.write_tables(comparison, csv)
     if output is not None:
@@ -168,11 +170,11 @@ def _say_group(group: Group, comparison: Comparison) -> None:
         rows.append((str(run.seed), str(run.step), final, *best, seconds, _ending(run), run.run))
     say_table(("seed", "step", "final", "best", "at step", "seconds", "end", "run"), rows)
     summary = api.summarize_seeds(reports)
-    number = len(summary["finished_seeds"])
+    runs = len(summary["finished_seeds"])
     for name, remark in (("final", ""), ("best", f", {TOO_HIGH}")):
         if name in summary:
             mean = plus_minus(summary[name]["mean"], summary[name]["std"])
-            say(f"  {name:6}  {mean} over {number} finished run{'s' * (number > 1)}{remark}")
+            say(f"  {name:6}  {mean} over {runs} finished run{'s' * (runs > 1)}{remark}")
     _say_certainty(group, comparison)
     for warning in group.warnings:
         say(f"  warning: {warning}")

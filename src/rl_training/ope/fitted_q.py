@@ -42,7 +42,7 @@ class FitOptions(Options):
     hidden_sizes: tuple[int, ...] = option((128, 128), "width of each hidden layer of the critics")
     batch_size: int = option(256, "transitions per update", ge=1)
     learning_rate: float = option(1e-3, "Adam's learning rate", gt=0)
-    tau: float = option(0.05, "share of the critics in each target update", gt=0, le=1)
+    tau: float = option(0.1, "share of the critics in each target update", gt=0, le=1)
     seed: int = option(0, "seed of weights, batches and bootstrap samples", ge=0)
 
 
@@ -185,7 +185,7 @@ def fit_config(
             "policy_sha256": policy.sha256,
             "stochastic": policy.stochastic,
         }
-    assert data.dataset is not None
+    low, high = (bound * log.value_scale for bound in log.possible_values)
     return TrainConfig(
         algo="fqe",
         seed=options.seed,
@@ -204,6 +204,8 @@ def fit_config(
             "gamma": log.gamma,
             "reward_scale": log.value_scale,
             "initial_value": float(log.returns_to_go.mean()) * log.value_scale,
+            "lowest_value": low if np.isfinite(low) else None,
+            "highest_value": high if np.isfinite(high) else None,
             "log_sha256": log.dataset.sha256,
             "tensorboard": False,
             "keep_checkpoints": 2,

@@ -98,6 +98,15 @@ class JudgedLog:
         """Weight of what is missing of each episode: γ^T where it was cut, 0 where it terminated."""
         return np.where(self.cut, self.gamma ** self.lengths.astype(np.float64), 0.0)
 
+    @property
+    def possible_values(self) -> tuple[float, float]:
+        """Bounds of any policy's value if no reward lies outside of those in the log."""
+        if self.gamma == 1:
+            return -np.inf, np.inf
+        # a return may end at once, so that 0 is always possible
+        lowest, highest = min(self.rewards.min(), 0.0), max(self.rewards.max(), 0.0)
+        return lowest / (1 - self.gamma), highest / (1 - self.gamma)
+
     @cached_property
     def value_scale(self) -> float:
         """Factor that gives returns a deviation of 1, so that critics learn them at any unit."""

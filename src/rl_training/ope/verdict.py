@@ -6,19 +6,17 @@ nowhere else. With one of them the verdict is `do not trust this`, whatever the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from rl_training.ope.card import CardEstimate, Interval, Verdict
 from rl_training.ope.judged_log import JudgedLog, Numbers
 
 FEWEST_EPISODES = 10
-MOST_UNLIKE = 0.2  # share of the policy's actions that are unlike any logged one
-LARGEST_DRIFT = (
-    0.5  # of the estimate over the last quarter of the fit, in half widths of its interval
-)
+MOST_UNLIKE = 0.1  # share of the policy's actions that are unlike any logged one
+WIDEST = 1.0  # half width of the fitted estimate, in deviations of the log's returns to go
+LARGEST_DRIFT = 0.5  # of the estimate over the fit's last quarter, in half widths of its interval
 LARGEST_MISS = 0.25  # of the log's own value by the same method, in deviations of its returns
 POSSIBLE = 1.05  # slack around the values that the log's rewards allow
 
@@ -85,16 +83,21 @@ def _doubts_of_fit(estimates: Sequence[CardEstimate], evidence: Evidence) -> lis
     fqe = next(estimate.estimate for estimate in estimates if estimate.name == "fqe")
     assert fqe is not None
     doubts = []
+    half_width = (fqe.high - fqe.low) / 2
+    if half_width > WIDEST / evidence.log.value_scale:
+        doubts.append(
+            f"fitted Q evaluation is off by up to {half_width:.4g}, more than the log's returns vary"
+        )
     drift = drift_of(evidence.trace)
-    if np.isnan(drift):
+    if math.isnan(drift):
         doubts.append(
             "the metrics of the fit are lost, so that nothing says whether it has settled"
         )
-    elif drift > LARGEST_DRIFT * (fqe.high - fqe.low) / 2:
+    elif drift > LARGEST_DRIFT * half_width:
         doubts.append(
             f"fitted Q evaluation still moves, by {drift:.4g} over its last quarter: raise --updates"
         )
-    low, high = possible_values(evidence.log)
+    low, high = (POSSIBLE * bound for bound in evidence.log.possible_values)
     if not low <= fqe.value <= high:
         doubts.append(
             f"fitted Q evaluation says {fqe.value:.4g}, but the log's rewards allow values from "
@@ -120,14 +123,5 @@ def _doubts_of_fit(estimates: Sequence[CardEstimate], evidence: Evidence) -> lis
 def drift_of(trace: Numbers) -> float:
     """Distance that the estimate moved over the last quarter of a fit; NaN if it was not logged."""
     if len(trace) < 4:
-        return np.nan
+        return math.nan
     return float(abs(trace[-1] - trace[-1 - len(trace) // 4]))
-
-
-def possible_values(log: JudgedLog) -> tuple[float, float]:
-    """Bounds of any policy's value if no reward lies outside of those in the log."""
-    if log.gamma == 1:
-        return -np.inf, np.inf
-    # a return may end at once, so that 0 is always possible
-    lowest, highest = min(log.rewards.min(), 0.0), max(log.rewards.max(), 0.0)
-    return POSSIBLE * lowest / (1 - log.gamma), POSSIBLE * highest / (1 - log.gamma)

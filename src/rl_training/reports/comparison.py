@@ -147,6 +147,15 @@ class Comparison:
             return f"best {self.metric}, chosen after the fact, so it is too high"
         return f"final {self.metric}"
 
+    @property
+    def score_meaning(self) -> str:
+        """Origin of the score of a run, in words."""
+        if self.choice == "best":
+            return "the highest value of a finished run, chosen after the fact"
+        if self.metric == SCORE:
+            return "that of the last policy of a finished run"
+        return "the last value of a finished run"
+
 
 def compare_runs(
     paths: Sequence[str | Path],
@@ -213,8 +222,9 @@ def _improvements(
     scores: Mapping[str, list[Floats]], task: str | None, confidence: float, seed: int
 ) -> list[Improvement]:
     """Compare all pairs; of very many groups, each with the one of the highest interquartile mean."""
-    pairs = list(combinations(scores, 2))
-    if len(scores) > MOST_PAIRS:
+    if len(scores) <= MOST_PAIRS:
+        pairs = list(combinations(scores, 2))
+    else:
         first = max(scores, key=lambda label: float(iqm(scores[label][0])))
         pairs = [(first, label) for label in scores if label != first]
     result = []

@@ -75,19 +75,20 @@ def task_names(groups: Sequence[Sequence[RunReport]]) -> list[str]:
     firsts = [group[0] for group in groups]
     datasets: dict[tuple[str, str | None], set[str | None]] = {}
     for run in firsts:
-        datasets.setdefault((run.algo, run.env_id), set()).add(_dataset(run))
+        datasets.setdefault((run.algo, run.env_id), set()).add(dataset_name(run))
     split = {env_id for (_, env_id), names in datasets.items() if len(names) > 1}
     return [_task_name(run, split) for run in firsts]
 
 
 def _task_name(run: RunReport, split: set[str | None]) -> str:
-    dataset = _dataset(run)
+    dataset = dataset_name(run)
     if run.env_id is None:
         return dataset or "logs"
     return f"{run.env_id} ({dataset})" if dataset and run.env_id in split else one_line(run.env_id)
 
 
-def _dataset(run: RunReport) -> str | None:
+def dataset_name(run: RunReport) -> str | None:
+    """Name of the log that a run learned from; None without one."""
     options = flat_options(run.config)
     candidates = (options.get("dataset_id"), options.get("dataset_path"), run.dataset.get("source"))
     name = next((str(name) for name in candidates if name is not None), None)
@@ -137,8 +138,12 @@ def deviation(values: Sequence[float]) -> float | None:
 
 
 def summarize_seeds(group: Sequence[RunReport]) -> dict[str, Any]:
-    """Mean and sample standard deviation over the finished runs of one configuration."""
-    finished = [report for report in group if report.final is not None]
+    """Mean and sample standard deviation over the finished runs of one configuration, the first of each seed."""
+    by_seed: dict[int, RunReport] = {}
+    for report in group:
+        if report.final is not None:
+            by_seed.setdefault(report.seed, report)
+    finished = list(by_seed.values())
     summary: dict[str, Any] = {
         "algo": group[0].algo,
         "env_id": group[0].env_id,

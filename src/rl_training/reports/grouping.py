@@ -12,6 +12,7 @@ import numpy as np
 
 from rl_training.reports.compared_runs import ComparedRun
 from rl_training.reports.configurations import (
+    dataset_name,
     differences_inside,
     group_by_configuration,
     labels,
@@ -143,17 +144,21 @@ def _warnings(runs: Sequence[ComparedRun]) -> Iterator[str]:
     scored = [run for run in runs if run.score is not None]
     if len(scored) == 1:
         yield "one seed: no interval"
-    for run in runs:
-        name = f"seed {run.report.seed}"
-        if run.missing is not None:
-            yield f"{name} has no score: {run.missing}"
-        elif run.score is not None and not math.isfinite(run.score):
-            yield f"{name} scored {run.score}: the group is not compared"
-        if run.metrics_left_out:
-            yield f"{name} logged more than {MAX_METRICS} metrics: the others are left out"
+    for reason in dict.fromkeys(run.missing for run in runs if run.missing is not None):
+        seeds = list(dict.fromkeys(run.report.seed for run in runs if run.missing == reason))
+        yield f"{_seeds(seeds)} {'have' if len(seeds) > 1 else 'has'} no score: {reason}"
+    for run in scored:
+        if run.score is not None and not math.isfinite(run.score):
+            yield f"seed {run.report.seed} scored {run.score}: the group is not compared"
+    if wide := [run.report.seed for run in runs if run.metrics_left_out]:
+        yield f"{_seeds(wide)} logged more than {MAX_METRICS} metrics: the others are left out"
     versions = sorted({run.report.version for run in runs if run.report.version})
     if len(versions) > 1:
         yield f"made by versions {', '.join(versions)}"
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    return one_line(f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}")
 
 
 def make_tasks(groups: Sequence[Group]) -> list[Task]:
@@ -169,6 +174,14 @@ def make_tasks(groups: Sequence[Group]) -> list[Task]:
 
 def comparison_notes(groups: Sequence[Group], tasks: Sequence[Task], most: int) -> Iterator[str]:
     """Say what a reader has to know; `most` groups of a task are all compared with each other."""
+    finished = [run for group in groups for run in group.runs if run.report.finished]
+    if not any(group.scores for group in groups) and finished:
+        names = sorted(
+            {name for run in finished for name in run.series},
+            key=lambda name: (not name.startswith("validation/"), name),
+        )
+        if names:
+            yield f"no run has a score; another metric can be one, such as --metric {names[0]}"
     for task in tasks:
         members = [group for group in groups if group.task == task.name]
         yield from unequal_options(members, task.name)
@@ -181,18 +194,23 @@ def comparison_notes(groups: Sequence[Group], tasks: Sequence[Task], most: int) 
         remark = group.env_id and group.normalised and reference_remark(group.env_id)
         if remark:
             yield remark
-    yield from _other_versions(groups)
+    yield from other_versions(groups)
 
 
 def unequal_options(groups: Sequence[Group], task: str) -> Iterator[str]:
-    """Say that groups of a task differ in budget or evaluation, which makes their scores less comparable."""
+    """Say that groups of a task differ in budget, evaluation or data, which makes their scores less comparable."""
+    datasets = dict.fromkeys(dataset_name(group.runs[0].report) for group in groups)
+    names = [name for name in datasets if name is not None]  # online runs have none
+    if len(names) > 1:
+        yield one_line(f"{task}: the data differs ({', '.join(names)})", 160)
     for key, name in _SHARED_OPTIONS.items():
         values = dict.fromkeys(str(group.runs[0].report.config.get(key)) for group in groups)
         if len(values) > 1:
             yield one_line(f"{task}: the {name} differs ({key}: {', '.join(values)})", 160)
 
 
-def _other_versions(groups: Sequence[Group]) -> Iterator[str]:
+def other_versions(groups: Sequence[Group]) -> Iterator[str]:
+    """Say how many runs another version than the installed one made."""
     try:
         this = version("rl-training")
     except PackageNotFoundError:

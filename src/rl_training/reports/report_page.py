@@ -17,7 +17,7 @@ from rl_training.reports.pages.comparison_charts import (
     times_by_group,
 )
 from rl_training.reports.pages.drawing import Chart
-from rl_training.reports.pages.page import check_installed, write_page
+from rl_training.reports.pages.page import check_page_packages, write_page
 
 CURVES = 40  # charts of metrics on one page, so that it stays small
 _OPEN = 4  # metrics whose charts are shown at first
@@ -28,7 +28,7 @@ _SHOWN_NAMES = 200  # of metrics that are not drawn
 
 def write_report(comparison: Comparison, path: str | Path) -> Path:
     """Write the comparison as one self-contained HTML file."""
-    check_installed()
+    check_page_packages()
     charts = Charts(comparison)
     metrics, undrawn = _metrics(comparison, charts)
     runs = [(group, run) for group in comparison.groups for run in group.runs]
@@ -135,10 +135,11 @@ def _option(value: Any) -> str:
 
 @dataclass(frozen=True)
 class DataCard:
-    """Facts of a log, and the configurations that learned from it."""
+    """Facts of a log, those that differ between seeds, and the configurations that learned from it."""
 
     source: str
     facts: Mapping[str, Any]
+    differs: list[str]
     labels: list[str]
 
 
@@ -147,14 +148,17 @@ def _data_cards(comparison: Comparison) -> list[DataCard]:
     several = len(comparison.tasks) > 1
     for group in comparison.groups:
         label = group.title if several else group.label
-        for facts in (run.report.dataset for run in group.runs):
-            if not facts:
-                continue
-            source = str(facts.get("source", "log"))
-            shown = {_words(k): v for k, v in facts.items() if k != "source" and _tells(v)}
-            card = cards.setdefault(repr(sorted(facts.items())), DataCard(source, shown, []))
-            if label not in card.labels:
-                card.labels.append(label)
+        logs = [run.report.dataset for run in group.runs if run.report.dataset]
+        if not logs:
+            continue
+        # seeds that hold out different episodes learn from different parts of one log
+        differs = {key for facts in logs for key in facts if facts[key] != logs[0].get(key)}
+        facts = {key: value for key, value in logs[0].items() if key not in differs}
+        source = str(facts.get("source", "log"))
+        shown = {_words(k): v for k, v in facts.items() if k != "source" and _tells(v)}
+        key = repr((sorted(facts.items()), sorted(differs)))
+        card = cards.setdefault(key, DataCard(source, shown, sorted(map(_words, differs)), []))
+        card.labels.append(label)
     return list(cards.values())
 
 

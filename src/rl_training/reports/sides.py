@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -23,7 +24,7 @@ from rl_training.reports.configurations import (
     group_by_configuration,
     task_names,
 )
-from rl_training.reports.grouping import Group, make_groups, unequal_options
+from rl_training.reports.grouping import Group, make_groups, other_versions, unequal_options
 from rl_training.reports.statistics import Summary
 from rl_training.reports.verdicts import Judge, Verdict
 
@@ -87,7 +88,8 @@ def compare_sides(
     read = {
         name: read_runs([path], metric, choice) for name, path in zip(names, paths, strict=True)
     }
-    tasks, notes = _tasks({name: runs for name, (runs, _) in read.items()})
+    _check_disjoint({name: runs for name, (runs, _) in read.items()})
+    tasks = _tasks({name: runs for name, (runs, _) in read.items()})
     groups = {
         name: make_groups(runs, is_return=metric == SCORE, tasks=tasks[name])
         for name, (runs, _) in read.items()
@@ -102,8 +104,18 @@ def compare_sides(
         tasks=tuple(compared),
         overall=tuple(_over_tasks(compared, names, judge)),
         broken=tuple(run for _, broken in read.values() for run in broken),
-        notes=tuple(notes),
+        notes=tuple(other_versions([group for several in groups.values() for group in several])),
     )
+
+
+def _check_disjoint(sides: Mapping[str, Sequence[ComparedRun]]) -> None:
+    """Refuse a run that is on two sides: it would be compared with itself."""
+    owners: dict[str, str] = {}
+    for name, runs in sides.items():
+        for run in runs:
+            owner = owners.setdefault(os.path.realpath(run.report.run), name)
+            if owner != name:
+                raise ConfigError(f"{run.report.run} is on two sides: {owner} and {name}")
 
 
 def _names(paths: Sequence[str | Path]) -> list[str]:
@@ -117,23 +129,23 @@ def _names(paths: Sequence[str | Path]) -> list[str]:
     return full
 
 
-def _tasks(sides: Mapping[str, Sequence[ComparedRun]]) -> tuple[dict[str, list[str]], list[str]]:
-    """Name the task of every configuration of every side, and say what is odd about them."""
+def _tasks(sides: Mapping[str, Sequence[ComparedRun]]) -> dict[str, list[str]]:
+    """Name the task of every configuration of every side.
+
+    If one algorithm was trained on several datasets of an environment, and no two sides on one of these, the data is
+    what is compared: the task is the environment.
+    """
     configurations = {
         name: group_by_configuration(run.report for run in runs) for name, runs in sides.items()
     }
     together = [group for several in configurations.values() for group in several]
     names = task_names(together)
     environments = [group[0].env_id or name for group, name in zip(together, names, strict=True)]
-    for candidate, notes in (
-        (names, []),
-        # one algorithm on several datasets of an environment: the data is what is compared
-        (environments, ["the sides were trained on different data of the same environment"]),
-    ):
+    for candidate in (names, environments):
         rest = iter(candidate)
         tasks = {name: [next(rest) for _ in several] for name, several in configurations.items()}
         if _shared(tasks):
-            return tasks, notes
+            return tasks
     trained = (f"{name} on {', '.join(dict.fromkeys(several))}" for name, several in tasks.items())
     raise ConfigError(f"the sides have no task in common: {'; '.join(trained)}")
 

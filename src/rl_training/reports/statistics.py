@@ -23,6 +23,7 @@ Floats = NDArray[np.float64]
 Statistic = Callable[[Sequence[Floats]], Floats]
 
 RESAMPLES = 10_000
+_PAIR_RESAMPLES = 2_000  # as rliable; pairs cost more than means
 _PERMUTATIONS = 20_000
 _CHUNK = 1 << 20  # numbers that are resampled at a time
 
@@ -77,11 +78,16 @@ def probability_of_improvement(x: Sequence[Floats], y: Sequence[Floats]) -> floa
     return float(np.mean([_win_rate(a, b) for a, b in zip(x, y, strict=True)]))
 
 
-def _win_rate(x: Floats, y: Floats) -> Floats:
-    """Share of pairs in which x is higher; works on the last axis."""
-    pairs = x[..., :, None], y[..., None, :]
-    wins = (pairs[0] > pairs[1]) + 0.5 * (pairs[0] == pairs[1])
-    return np.asarray(wins.mean((-2, -1)))
+def _win_rate(x: Floats, y: Floats) -> float:
+    """Share of pairs in which x is higher."""
+    return float(_wins(x, y).mean() / len(y))
+
+
+def _wins(x: Floats, y: Floats) -> Floats:
+    """Number of entries of y that each entry of x is higher than; a tie counts half."""
+    ordered = np.sort(y)
+    lower, not_higher = (ordered.searchsorted(x, side=side) for side in ("left", "right"))
+    return np.asarray((lower + not_higher) / 2)
 
 
 def performance_profile(scores: Sequence[Floats], thresholds: Floats) -> Floats:
@@ -111,7 +117,7 @@ def bootstrap_interval(
 
     None where a task has fewer than two runs, or a score is not finite.
     """
-    if any(len(values) < 2 or not np.isfinite(values).all() for values in scores):
+    if not _can_be_resampled(scores):
         return None
     random = np.random.default_rng(seed)
     size = max(1, _CHUNK // sum(map(len, scores)))
@@ -119,8 +125,16 @@ def bootstrap_interval(
         statistic([_resample(values, min(size, resamples - start), random) for values in scores])
         for start in range(0, resamples, size)
     ]
+    return _percentiles(np.concatenate(results), confidence)
+
+
+def _can_be_resampled(scores: Sequence[Floats]) -> bool:
+    return all(len(values) > 1 and bool(np.isfinite(values).all()) for values in scores)
+
+
+def _percentiles(values: Floats, confidence: float) -> Interval:
     tail = (1 - confidence) / 2
-    low, high = np.quantile(np.concatenate(results), [tail, 1 - tail])
+    low, high = np.quantile(values, [tail, 1 - tail])
     return Interval(float(low), float(high))
 
 
@@ -133,37 +147,41 @@ def improvement_interval(
     x: Sequence[Floats], y: Sequence[Floats], *, confidence: float = 0.95, seed: int = 0
 ) -> Interval | None:
     """Interval of `probability_of_improvement`; both sides are resampled, independently."""
-    return _two_sided(x, y, _mean_win_rate, confidence, seed)
+    if not _can_be_resampled([*x, *y]):
+        return None
+    random = np.random.default_rng(seed)
+    counts = [_times_drawn(len(values), _PAIR_RESAMPLES, random) for values in (*x, *y)]
+    rates = [
+        # a resample wins as often as the pairs of runs that it draws
+        ((first @ _pair_wins(a, b)) * second).sum(1) / (len(a) * len(b))
+        for a, b, first, second in zip(x, y, counts[: len(x)], counts[len(x) :], strict=True)
+    ]
+    return _percentiles(np.mean(rates, axis=0), confidence)
+
+
+def _pair_wins(x: Floats, y: Floats) -> Floats:
+    """Table of pairs: 1 where x is higher, one half for a tie."""
+    return np.asarray((x[:, None] > y) + 0.5 * (x[:, None] == y))
+
+
+def _times_drawn(number: int, resamples: int, random: np.random.Generator) -> Floats:
+    """How often each of several runs is drawn, a row per resample."""
+    draws = random.integers(number, size=(resamples, number))
+    draws += number * np.arange(resamples)[:, None]
+    counts = np.bincount(draws.ravel(), minlength=resamples * number)
+    return counts.reshape(resamples, number).astype(np.float64)
 
 
 def difference_interval(
     x: Sequence[Floats], y: Sequence[Floats], *, confidence: float = 0.95, seed: int = 0
 ) -> Interval | None:
     """Interval of the mean of X minus the mean of Y; both sides are resampled, independently."""
-    return _two_sided(x, y, _mean_difference, confidence, seed)
-
-
-def _mean_win_rate(x: Sequence[Floats], y: Sequence[Floats]) -> Floats:
-    return np.asarray(np.mean([_win_rate(a, b) for a, b in zip(x, y, strict=True)], axis=0))
-
-
-def _mean_difference(x: Sequence[Floats], y: Sequence[Floats]) -> Floats:
-    return np.asarray(mean_over_tasks(x) - mean_over_tasks(y))
-
-
-def _two_sided(
-    x: Sequence[Floats],
-    y: Sequence[Floats],
-    statistic: Callable[[Sequence[Floats], Sequence[Floats]], Floats],
-    confidence: float,
-    seed: int,
-) -> Interval | None:
     number = len(x)
     return bootstrap_interval(
         [*x, *y],
-        lambda scores: statistic(scores[:number], scores[number:]),
+        lambda scores: mean_over_tasks(scores[:number]) - mean_over_tasks(scores[number:]),
         confidence=confidence,
-        resamples=2_000,  # as rliable; pairs cost more than means
+        resamples=_PAIR_RESAMPLES,
         seed=seed,
     )
 
@@ -179,18 +197,27 @@ def permutation_test(x: Sequence[Floats], y: Sequence[Floats], seed: int = 0) ->
     observed, permuted = 0.0, np.zeros(1)
     for a, b in zip(x, y, strict=True):
         pooled = np.concatenate([a, b])
-        # midranks from 0: wins over the others, a tie counts half
-        ranks = (pooled[:, None] > pooled).sum(1) + 0.5 * ((pooled[:, None] == pooled).sum(1) - 1)
+        ranks = _wins(pooled, pooled)
         ranks = (ranks - ranks.mean()) / (len(a) * len(b))
         observed += ranks[: len(a)].sum()
         if exact:
-            chosen = np.array(list(combinations(range(len(pooled)), len(a))))
+            permuted = ranks[list(combinations(range(len(pooled)), len(a)))].sum(1)
         else:
-            keys = random.random((_PERMUTATIONS, len(pooled)))
-            chosen = keys.argsort(axis=1)[:, : len(a)]
-        permuted = permuted + ranks[chosen].sum(1)
+            permuted = permuted + _permuted_sums(ranks, len(a), random)
     extreme = int((np.abs(permuted) >= abs(observed) - 1e-9).sum())
     return extreme / len(permuted) if exact else (extreme + 1) / (len(permuted) + 1)
+
+
+def _permuted_sums(ranks: Floats, number: int, random: np.random.Generator) -> Floats:
+    """Sums of so many of the ranks, drawn without replacement."""
+    size = max(1, _CHUNK // len(ranks))
+    sums = [
+        ranks[
+            random.random((min(size, _PERMUTATIONS - start), len(ranks))).argsort(1)[:, :number]
+        ].sum(1)
+        for start in range(0, _PERMUTATIONS, size)
+    ]
+    return np.concatenate(sums)
 
 
 def mean_band(
@@ -205,16 +232,28 @@ def mean_band(
     counts, repeats = _draw_counts(tuple(map(len, values)), resamples, seed)
     rows = np.concatenate(values)
     means = (rows.T / len(rows)) @ counts
-    order = means.argsort(axis=1)
-    means = np.take_along_axis(means, order, axis=1)
-    shares = repeats[order].cumsum(axis=1) / resamples
-    damaged = np.isnan(means[:, -1])  # NaN is sorted to the end
+    damaged = np.isnan(means).any(axis=1)
     tail = (1 - confidence) / 2
     low, high = (
-        np.where(damaged, np.nan, means[np.arange(len(means)), (shares < share).sum(axis=1)])
-        for share in (tail, 1 - tail)
+        np.where(damaged, np.nan, ends)
+        for ends in _weighted_quantiles(means, repeats, (tail, 1 - tail))
     )
     return low, high
+
+
+def _weighted_quantiles(
+    values: Floats, weights: NDArray[np.int64], shares: Sequence[float]
+) -> list[Floats]:
+    """Least values of each row that have at least a share of the weights at or below them."""
+    if (weights == 1).all():  # many runs; finding two ranks is faster than sorting
+        reached = np.arange(1, len(weights) + 1) / len(weights)
+        ranks = [int((reached < share).sum()) for share in shares]
+        return list(np.partition(values, ranks, axis=1)[:, ranks].T)
+    order = values.argsort(axis=1)
+    values = np.take_along_axis(values, order, axis=1)
+    reached = weights[order].cumsum(axis=1) / weights.sum()
+    rows = np.arange(len(values))
+    return [values[rows, (reached < share).sum(axis=1)] for share in shares]
 
 
 @lru_cache(maxsize=64)  # curves of many metrics have the same number of runs
@@ -226,19 +265,15 @@ def _draw_counts(
     Five runs have 126 distinct resamples, so this saves most of the work.
     """
     random = np.random.default_rng(seed)
-    counts = []
-    for number in numbers:
-        draws = random.integers(number, size=(resamples, number))
-        counts.append((draws == np.arange(number)[:, None, None]).sum(2))
-    distinct, repeats = np.unique(np.concatenate(counts), axis=1, return_counts=True)
-    return distinct.astype(np.float64), repeats
+    counts = [_times_drawn(number, resamples, random).T for number in numbers]
+    return np.unique(np.concatenate(counts), axis=1, return_counts=True)
 
 
 def summarize(scores: Sequence[Floats], *, confidence: float = 0.95, seed: int = 0) -> Summary:
     """Summarize the scores of one configuration; with several tasks, over the runs of all of them."""
     values = np.concatenate([np.asarray(task, dtype=np.float64) for task in scores])
     std = None
-    with np.errstate(invalid="ignore"):  # scores that are not finite
+    with np.errstate(invalid="ignore", over="ignore"):  # scores that are not finite, or nearly so
         if len(values) > 1:
             std = float(values.std(ddof=1))
         return Summary(

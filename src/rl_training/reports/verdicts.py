@@ -92,7 +92,7 @@ class Judge:
                 first, second, confidence=self.confidence, seed=self.seed
             ),
             p_value=p_value,
-            sentence=self._doubt(first, second, p_value, interval)
+            sentence=self._doubt(first, second, probability, p_value, interval)
             or f"{x if probability > 0.5 else y} is {'better' if self.better else 'higher'}",
         )
 
@@ -100,6 +100,7 @@ class Judge:
         self,
         x: Sequence[Floats],
         y: Sequence[Floats],
+        probability: float,
         p_value: float,
         interval: Interval | None,
     ) -> str | None:
@@ -113,13 +114,15 @@ class Judge:
         least = 2 / comb(len(x[0]) + len(y[0]), len(x[0])) if len(x) == 1 else 0.0
         if least > level:
             return (
-                f"{unclear}: so few seeds are ordered like this or more clearly by chance in at least "
-                f"{least:.0%} of cases; {_seeds_needed(level)} per side are enough for a clear difference"
+                f"{unclear}: even a complete order of so few seeds arises by chance in {least:.0%} of "
+                f"cases; {_seeds_needed(level)} per side are enough for a clear difference"
             )
         if p_value > level:
             return f"{unclear}: a difference like this arises by chance in {p_value:.0%} of cases"
         if interval is not None and interval.low <= 0 <= interval.high:
             return f"{unclear}: the interval of the difference holds 0"
+        if interval is not None and (interval.low > 0) != (probability > 0.5):
+            return f"{unclear}: the side with the higher mean has the lower score in most pairs of runs"
         return None
 
 

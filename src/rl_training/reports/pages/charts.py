@@ -80,6 +80,9 @@ def lines(
         axes.set_ylabel(shown(y_title, 40))
         if log_scale and drawn:
             axes.set_yscale("log")
+            # matplotlib would write powers as formulas, which our labels are not
+            axes.yaxis.set_major_formatter(number_text)
+            axes.yaxis.set_minor_formatter("")
         if y_limits:
             axes.set_ylim(*y_limits)
         _finish(axes, bool(drawn), values_on_y=not log_scale)

@@ -33,9 +33,11 @@ class Charts:
         self._comparison = comparison
         self._colours = _colours(comparison.groups)
 
-    def scores(self, task: Task) -> Chart:
-        """Mean scores with their intervals, and the score of every seed."""
+    def scores(self, task: Task) -> Chart | None:
+        """Mean scores with their intervals, and the score of every seed; None without any score."""
         groups = self.groups(task)
+        if not any(group.scores for group in groups):
+            return None
         confidence = 100 * self._comparison.confidence
         return charts.intervals(
             f"Mean score on {task.name}, with {confidence:.3g} % intervals",
@@ -44,7 +46,7 @@ class Charts:
         )
 
     def groups(self, task: Task) -> list[Group]:
-        """Groups of a task, in the order given; the best ones first if they are too many for a chart."""
+        """Groups of a task, in the order given; the highest scores first if they are too many for a chart."""
         groups = [group for group in self._comparison.groups if group.task == task.name]
         return sorted(groups, key=_rank) if len(groups) > len(PALETTE) else groups
 
@@ -167,7 +169,7 @@ def times_by_group(comparison: Comparison) -> dict[str, dict[str, float]]:
 
 
 def _colours(groups: Sequence[Group]) -> dict[str, int]:
-    """Number of each label; if they are more than colours, the best ones are first."""
+    """Number of each label; if they are more than colours, the highest scores are first."""
     labels = dict.fromkeys(group.label for group in groups)
     if len(labels) > len(PALETTE):
         labels = dict.fromkeys(group.label for group in sorted(groups, key=_rank))
