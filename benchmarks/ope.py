@@ -33,7 +33,15 @@ from benchmarks import ope_policies, ope_tabular
 from benchmarks.cells import Result, read, run_all, save, versions
 from benchmarks.ope_cost import measure_cost
 from benchmarks.ope_page import PAGE, UPDATES, page_text
-from benchmarks.ope_policies import LOGS, Trained, candidates, shuffled_log, true_value
+from benchmarks.ope_policies import (
+    EXPERT,
+    LOGS,
+    POLICIES,
+    Trained,
+    candidates,
+    shuffled_log,
+    true_value,
+)
 from rl_training.ope import FitOptions, ScoreCard, judge
 
 ROOT = Path(__file__).parents[1]
@@ -57,6 +65,7 @@ class Settings:
     d3rlpy_seeds: int = 5
     d3rlpy_updates: int = 20_000
     rounds: int = 15  # of the measured cost
+    trained: bool = True  # judge trained policies, not untrained ones alone
 
     def fit(self) -> FitOptions:
         return FitOptions(
@@ -76,7 +85,7 @@ class Settings:
 
 QUICK = Settings(
     logs=CHUNK, tabular_updates=200, updates=200, members=3, hidden_sizes=(16,), episodes=3,
-    shuffled_seeds=1, d3rlpy_seeds=1, d3rlpy_updates=100, rounds=3,
+    shuffled_seeds=1, d3rlpy_seeds=1, d3rlpy_updates=100, rounds=3, trained=False,
 )  # fmt: skip
 
 
@@ -106,13 +115,13 @@ def cells_of(settings: Settings) -> list[Cell]:
         )
         for start in range(0, settings.logs, CHUNK)
     ]
-    for task in LOGS:
+    for task in POLICIES:
         for policy in candidates(task):
             work = {"policy": asdict(policy), "fit": fit, "episodes": settings.episodes}
             made.append(Cell("ranking", f"{task}: {policy.name}", work))
     for task, (algo, step) in COMPARED.items():
         work = {
-            "policy": asdict(Trained(task, algo, step)),
+            "policy": asdict(Trained(task, algo, step if settings.trained else 0)),
             "gamma": ope_policies.GAMMA,
             "seeds": settings.d3rlpy_seeds,
             "updates": settings.d3rlpy_updates,
@@ -125,6 +134,8 @@ def cells_of(settings: Settings) -> list[Cell]:
                 work["episodes"] = settings.episodes
             made.append(Cell("shuffled", f"{policy.name}, judged on {judged_on}", work))
     made.append(Cell("cost", "of a step", {"rounds": settings.rounds}))
+    if not settings.trained:
+        made = [cell for cell in made if not cell.work.get("policy", {}).get("step")]
     return made
 
 
@@ -136,7 +147,8 @@ def shuffled_policies(settings: Settings) -> list[Trained]:
         for seed in seeds
         for algo in ("td3_bc", "iql")
     ]
-    return [*trained, *(replace(policy, step=0) for policy in trained[:2])]
+    of_expert = [Trained(EXPERT, algo, 10_000, shuffle=1) for algo in ("td3_bc", "iql")]
+    return [*trained, *of_expert, *(replace(policy, step=0) for policy in trained[:2])]
 
 
 def run_cell(cell: Cell, output: Path, python: Path) -> Result:

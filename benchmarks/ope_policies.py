@@ -19,8 +19,17 @@ from rl_training.runtime.policy import Policy
 GAMMA = 0.99
 STEPS = 1_000  # of a played episode: what comes later weighs less than GAMMA**STEPS = 0.00004
 EPISODES = 200
-LOGS = {"pendulum": "pendulum/mixed-v0", "cartpole": "cartpole/mixed-v0"}
-ENVIRONMENTS = {"pendulum": ("Pendulum-v1", 200), "cartpole": ("CartPole-v1", 500)}  # time limits
+EXPERT = "pendulum-expert"  # whose log a clone cannot be better than
+LOGS = {
+    "pendulum": "pendulum/mixed-v0",
+    EXPERT: "pendulum/expert-v0",
+    "cartpole": "cartpole/mixed-v0",
+}
+ENVIRONMENTS = {  # with time limits
+    "pendulum": ("Pendulum-v1", 200),
+    EXPERT: ("Pendulum-v1", 200),
+    "cartpole": ("CartPole-v1", 500),
+}
 
 # algorithm, then the steps of one training from which a policy is taken; 0 is untrained
 POLICIES: dict[str, dict[str, tuple[int, ...]]] = {
@@ -55,7 +64,8 @@ class Trained:
 
     @property
     def name(self) -> str:
-        log = "" if self.shuffle is None else " on shuffled rewards"
+        kind = "of the expert's log, " if self.task == EXPERT else ""
+        log = "" if self.shuffle is None else f" on shuffled rewards {kind}".rstrip()
         seed = "" if self.shuffle is None else f" seed {self.seed}"
         return f"{self.algo} at {self.step}{log}{seed}" if self.step else f"{self.algo} untrained"
 
@@ -67,7 +77,7 @@ class Trained:
 
     def config(self, output: Path) -> TrainConfig:
         """Return the packaged configuration with small networks, which keeps the checkpoints asked for."""
-        steps = POLICIES[self.task].get(self.algo, (self.step,))
+        steps = POLICIES.get(self.task, {}).get(self.algo, (self.step,))
         asked = [step for step in steps if step] if self.shuffle is None else [self.step or 10_000]
         overrides: dict[str, Any] = {
             "seed": self.seed,
@@ -83,7 +93,7 @@ class Trained:
         if self.shuffle is not None:
             path = str(shuffled_log(self.task, self.shuffle, output))
             overrides |= {"dataset_kind": "npz", "dataset_id": None, "dataset_path": path}
-        return load_config(f"{self.algo}/{self.task}", overrides)
+        return load_config(f"{self.algo}/{self.task.removesuffix('-expert')}", overrides)
 
     def load(self, output: Path) -> Policy:
         """Load the policy; its training happens the first time that one of its steps is asked for."""

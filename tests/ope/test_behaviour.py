@@ -30,9 +30,9 @@ def _dataset(actions: NDArray[Any], obs: NDArray[Any], **extra: Any) -> Transiti
 
 
 def _probabilities(
-    dataset: TransitionDataset, tmp_path: Path, **options: Any
+    dataset: TransitionDataset, tmp_path: Path, bound: float = 2.0, **options: Any
 ) -> BehaviourProbabilities:
-    bounds = {} if dataset.discrete else {"action_low": -2.0, "action_high": 2.0}
+    bounds = {} if dataset.discrete else {"action_low": -bound, "action_high": bound}
     config = TrainConfig(algo="bc", algo_kwargs=bounds)
     return behaviour_probabilities(
         JudgedLog(dataset, 0.9), prepare(config, dataset), tmp_path, **{"updates": 400, **options}
@@ -85,6 +85,16 @@ def test_fitted_densities_are_calibrated_or_say_that_they_are_not(tmp_path: Path
     two_modes = 1.5 * rng.choice([-1.0, 1.0], (ROWS, 1)) + 0.1 * rng.normal(size=(ROWS, 1))
     result = _probabilities(_dataset(two_modes.clip(-2, 2), obs), tmp_path)
     assert not result.calibrated, result.calibration
+
+
+def test_a_model_of_other_bounds_is_not_taken(tmp_path: Path) -> None:
+    """Bounds of a policy that was trained without an environment may differ from those of another one."""
+    rng = np.random.default_rng(0)
+    dataset = _dataset(rng.uniform(-2, 2, (80, 1)), rng.normal(size=(80, 2)))
+    alone = _probabilities(dataset, tmp_path / "alone", bound=4.0, updates=20)
+    _probabilities(dataset, tmp_path / "shared", bound=2.0, updates=20)
+    after = _probabilities(dataset, tmp_path / "shared", bound=4.0, updates=20)
+    np.testing.assert_array_equal(after.log_probs, alone.log_probs)
 
 
 def test_noise_is_not_taken_for_knowledge(tmp_path: Path) -> None:

@@ -228,3 +228,23 @@ def test_a_log_without_episodes_or_with_one_is_refused() -> None:
         JudgedLog(TransitionDataset.from_dict(single), 0.9)
     with pytest.raises(DatasetError, match="gamma 1"):
         JudgedLog(TransitionDataset.from_dict(fields), 1.0)
+
+
+@pytest.mark.parametrize("kind", ["continuous", "discrete"])
+def test_a_policy_that_draws_by_its_critic_is_no_deterministic_one(kind: str) -> None:
+    spec = SPEC if kind == "continuous" else ProblemSpec(3, "discrete", 4)
+    judged = JudgedPolicy.of(policy_of("crr", spec, critic_weighted_policy=True))
+    assert not judged.is_deterministic
+    obs = torch.randn(5, 3)
+    if kind == "continuous":
+        assert judged.log_probs(obs, torch.zeros(5, 2)) is None
+        assert "critic" in judged.reason_without_density
+        config = FQEConfig(
+            policy_algo="crr", policy_options={"critic_weighted_policy": True}, num_critics=2
+        )
+        assert FQEAlgorithm(spec, config).draws_actions
+        return
+    choices = [judged.log_probs(obs, torch.full((5,), choice)) for choice in range(4)]
+    probabilities = torch.stack(choices).exp()  # type: ignore[arg-type]
+    assert bool((probabilities > 0).all())  # exact ones, not those of a draw
+    torch.testing.assert_close(probabilities.sum(0), torch.ones(5, dtype=torch.float64))

@@ -55,6 +55,14 @@ def test_better_needs_every_trusted_estimator() -> None:
     assert judge_evidence([fqe(0.5, 1.5), ignored], evidence())[0] == "better than the log"
 
 
+def test_a_difference_as_small_as_the_known_error_of_the_fit_is_none() -> None:
+    """All members share an error such as that of a time limit, so that it is not in their spread."""
+    missed = evidence(fitted_behaviour=Interval(0.15, 0.1, 0.2), trace=np.full(20, 0.2))
+    assert judge_evidence([fqe(0.1, 0.3)], missed)[0] == "not distinguishable"
+    assert judge_evidence([fqe(-0.3, -0.1)], missed)[0] == "not distinguishable"
+    assert judge_evidence([fqe(0.2, 0.4)], missed)[0] == "better than the log"
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -73,6 +81,12 @@ def test_numbers_that_cannot_be_trusted_get_no_other_verdict(
     verdict, reasons = judge_evidence([fqe(0.9, 1.1)], evidence(**changes))
     assert verdict == "do not trust this"
     assert any(reason in text for text in reasons)
+
+
+def test_an_interval_wider_than_the_returns_vary_is_not_trusted() -> None:
+    verdict, reasons = judge_evidence([fqe(-20, -1)], evidence())
+    assert verdict == "do not trust this"
+    assert "off by up to 9.5" in reasons[0]
 
 
 def test_values_that_no_reward_allows_are_not_trusted() -> None:

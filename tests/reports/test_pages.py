@@ -18,6 +18,7 @@ pytest.importorskip("jinja2", reason="needs the extra report")
 from tests.support.cards import score_card
 from tests.support.run_directories import make_run
 
+from rl_training.cli.main import main
 from rl_training.config import MissingExtraError
 from rl_training.reports import report_page
 from rl_training.reports.card_page import write_card
@@ -94,6 +95,22 @@ def test_a_missing_package_is_named_before_anything_is_written(
     with pytest.raises(MissingExtraError, match=r"pip install 'rl-training\[report\]'"):
         write(tmp_path / "page.html")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["report", "no-run", "-o", "page.html"],
+        ["report", "no-run", "--figures", "figures"],
+        ["ope", "no-policy", "--dataset", "no.npz", "--html", "page.html"],
+    ],
+)
+def test_a_verb_that_needs_a_missing_package_says_so_before_it_reads_anything(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    assert main(command) == 2
+    assert "pip install 'rl-training[report]'" in capsys.readouterr().err
 
 
 # -- comparison ----------------------------------------------------------------------------------

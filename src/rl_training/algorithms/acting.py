@@ -33,6 +33,11 @@ class Acting(nn.Module):
             return actor.sample(obs, self.generator if generator is None else generator)
         return actor.mode(obs)
 
+    @property
+    def draws_without_exploring(self) -> bool:
+        """True if `act` draws actions even without `explore`."""
+        return False
+
     @torch.no_grad()
     def choice_probabilities(self, obs: Tensor, *, explore: bool = False) -> Tensor:
         """Probabilities (batch, choices) of discrete actions; all on the best one without `explore`."""

@@ -31,7 +31,11 @@ from rl_training.config import option
 from rl_training.data.offline_to_online_config import offline_to_online_options
 from rl_training.data.replay_config import replay_options
 from rl_training.data.transitions.batch import Batch
-from rl_training.models import MLPImitationModel, critic_weighted_sample
+from rl_training.models import (
+    MLPImitationModel,
+    critic_weighted_choices,
+    critic_weighted_sample,
+)
 from rl_training.models.numpy_forward import NumpyFunction
 from rl_training.spec import ProblemSpec
 
@@ -174,6 +178,16 @@ class CRRAlgorithm(Algorithm[CRRConfig]):
             return super().act(obs, explore=explore, generator=generator)
         samples, generator = self.config.n_action_samples, generator or self.generator
         return critic_weighted_sample(self.actor, self.critic, obs, samples, generator)
+
+    @property
+    def draws_without_exploring(self) -> bool:
+        return self.config.critic_weighted_policy
+
+    @torch.no_grad()
+    def choice_probabilities(self, obs: Tensor, *, explore: bool = False) -> Tensor:
+        if explore or not self.config.critic_weighted_policy:
+            return super().choice_probabilities(obs, explore=explore)
+        return critic_weighted_choices(self.actor, self.critic, obs)
 
     def numpy_policy(self) -> NumpyFunction | None:
         return None if self.config.critic_weighted_policy else super().numpy_policy()

@@ -156,7 +156,9 @@ class FQEAlgorithm(Algorithm[FQEConfig]):
     @property
     def draws_actions(self) -> bool:
         """True if values of states are means over draws; probabilities of choices are exact."""
-        return self.config.stochastic and self.spec.action_kind == "continuous"
+        if self.policy is None or self.spec.action_kind == "discrete":
+            return False
+        return self.config.stochastic or self.policy.draws_without_exploring
 
     def choices(self, obs: Tensor, generator: torch.Generator) -> Terms:
         """Actions of the policy (batch, action_dim), or probabilities of its choices (batch, choices)."""
@@ -199,6 +201,8 @@ def _untrained(config: FQEConfig, spec: ProblemSpec, device: torch.device) -> Al
     """Build the learner whose weights `judge` or a checkpoint fills in; None for the behaviour."""
     if config.policy_algo is None:
         return None
+    if config.policy_algo == "fqe":
+        raise ConfigError("policy_algo: fqe learns no policy to judge")
     kind = get_algorithm_spec(config.policy_algo)
     learner = kind.algorithm(spec, kind.config(**config.policy_options), device=device)
     return learner.requires_grad_(False)

@@ -42,7 +42,7 @@ _MODULES = {
     "rl_training.ope.fitted_q": ("FitOptions",),
     "rl_training.ope.judging": ("judge",),
     "rl_training.ope.selecting": ("Ranking", "select"),
-    "rl_training.reports.card_page": ("write_card",),
+    "rl_training.reports.card_page": ("check_card", "write_card"),
     "rl_training.reports.comparison": (
         "Aggregate", "BrokenRun", "ComparedRun", "Comparison", "Group", "Improvement", "Profile",
         "compare_runs",
@@ -50,6 +50,7 @@ _MODULES = {
     "rl_training.reports.configurations": ("differences", "group_by_configuration", "summarize_seeds"),
     "rl_training.reports.curves": ("Curve", "metric_curves", "metric_names"),
     "rl_training.reports.figures": ("write_figures",),
+    "rl_training.reports.pages.page": ("check_page_packages",),
     "rl_training.reports.report_page": ("write_report",),
     "rl_training.reports.sides": ("SideComparison", "TaskComparison", "compare_sides"),
     "rl_training.reports.statistics": ("Summary",),

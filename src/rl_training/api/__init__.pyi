@@ -45,6 +45,7 @@ from rl_training.ope.fitted_q import FitOptions as FitOptions
 from rl_training.ope.judging import judge as judge
 from rl_training.ope.selecting import Ranking as Ranking
 from rl_training.ope.selecting import select as select
+from rl_training.reports.card_page import check_card as check_card
 from rl_training.reports.card_page import write_card as write_card
 from rl_training.reports.comparison import Aggregate as Aggregate
 from rl_training.reports.comparison import BrokenRun as BrokenRun
@@ -61,6 +62,7 @@ from rl_training.reports.curves import Curve as Curve
 from rl_training.reports.curves import metric_curves as metric_curves
 from rl_training.reports.curves import metric_names as metric_names
 from rl_training.reports.figures import write_figures as write_figures
+from rl_training.reports.pages.page import check_page_packages as check_page_packages
 from rl_training.reports.report_page import write_report as write_report
 from rl_training.reports.sides import SideComparison as SideComparison
 from rl_training.reports.sides import TaskComparison as TaskComparison

@@ -71,6 +71,8 @@ def ope(
 ) -> None:
     """Judge policies by a log: is it better than what the log shows, and how sure is that?"""
     show_notes(quiet)
+    if html is not None:
+        api.check_page_packages()
     pages = _pages(html, policies)
     options = _fit_options(updates, members, hidden_sizes, seed)
     cards = []
@@ -185,18 +187,23 @@ def _pages(html: Path | None, policies: Sequence[Path]) -> list[Path]:
     if html is None:
         return []
     if len(policies) == 1:
-        return [html / "card.html" if html.is_dir() else html]
-    if html.suffix == ".html" or html.is_file():
+        pages = [html / "card.html" if html.is_dir() else html]
+    elif html.suffix == ".html" or html.is_file():
         raise ConfigError(f"--html {html}: for several policies, name a directory")
-    return [html / f"card-{number}.html" for number in range(1, len(policies) + 1)]
+    else:
+        pages = [html / f"card-{number}.html" for number in range(1, len(policies) + 1)]
+    api.check_card(pages[0])
+    return pages
 
 
 def _checkpoints(policies: Sequence[Path], every: bool) -> list[Path]:
     runs = [run for path in policies for run in (api.runs_in(path) or [path])]
-    if not every:
-        return [api.find_checkpoint(run) for run in dict.fromkeys(runs)]
-    listed = [step for run in runs for step in api.checkpoints_of(run)]
-    return list(dict.fromkeys(listed))
+    listed = [
+        step
+        for run in runs
+        for step in (api.checkpoints_of(run) if every else [api.find_checkpoint(run)])
+    ]
+    return list(dict.fromkeys(path.resolve() for path in listed))
 
 
 def _say_card(card: ScoreCard) -> None:
@@ -265,5 +272,7 @@ def _say_ranking(ranking: Any) -> None:
             value = f"{estimate.value:>9.4g}{estimate.low:>10.4g}{estimate.high:>10.4g}"
         say(f"{number:>3}{value}  {card.verdict:<20}  {card.policy['path']}")
     if ranking.gap is not None:
-        clear = "apart" if ranking.is_clear else "not distinguishable"
-        say(f"first and second: {clear}, difference {ranking.gap}")
+        answer = "apart" if ranking.is_clear else "not distinguishable"
+        if not ranking.is_trusted:
+            answer = "not to be trusted"
+        say(f"first and second: {answer}, difference {ranking.gap}")

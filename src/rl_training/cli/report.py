@@ -49,6 +49,8 @@ def report(
     json: JsonOption = False,
 ) -> None:
     """Show how runs ended, what they reached with which certainty, and where their time went."""
+    if output is not None or figures is not None:
+        api.check_page_packages()
     comparison = api.compare_runs(runs, metric=metric, choice="best" if best else "final")
     written = [] if csv is None else api.write_tables(comparison, csv)
     if output is not None:

@@ -14,6 +14,8 @@ from rl_training.data.packing.cache import temporary_rows
 from rl_training.data.packing.pack import Boundaries, PackedRows, in_memory
 from rl_training.data.transitions.view import RowView, Shares
 
+MIXED = " + "  # between the sources of parts
+
 
 def mix_transition_datasets(
     datasets: Sequence[TransitionDataset], weights: Sequence[float] | None = None
@@ -78,7 +80,7 @@ def _concatenate(parts: Sequence[TransitionDataset], notes: Sequence[str]) -> Pa
         np.concatenate(ends) if ends else None,
         max((part.num_actions for part in parts if part.num_actions is not None), default=None),
         tuple(notes),
-        " + ".join(part.source for part in parts),
+        MIXED.join(part.source for part in parts),
         in_memory=not mapped,
         behavior_log_probs=_joined_log_probs(parts),
         first_action=parts[0].first_action if len({p.first_action for p in parts}) == 1 else None,

@@ -9,7 +9,11 @@ from rl_training.models.actors import (
     SquashedGaussianActor,
     pick,
 )
-from rl_training.models.critic_weighted import critic_weighted_sample, least_q
+from rl_training.models.critic_weighted import (
+    critic_weighted_choices,
+    critic_weighted_sample,
+    least_q,
+)
 from rl_training.models.distributions import gaussian_log_prob, squashed_gaussian_log_prob
 from rl_training.models.dueling import DuelingMLP
 from rl_training.models.init import Init
@@ -33,6 +37,7 @@ __all__ = [
     "MLPSACModel",
     "MLPTD3Model",
     "SquashedGaussianActor",
+    "critic_weighted_choices",
     "critic_weighted_sample",
     "gaussian_log_prob",
     "least_q",

@@ -12,6 +12,7 @@ and `wdr` 1 %, over 60 logs of 100 episodes.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -108,7 +109,7 @@ def behaviour_probabilities(
     assert data.dataset is not None
     first = choose_share(len(log.starts), 0.5, seed, "episode")
     folds = _split(data, 0.5, seed)
-    directory = output_dir / f"behaviour-{log.dataset.sha256[:16]}"
+    directory = output_dir / f"behaviour-{_digest(log, data)[:16]}"
     discrete = log.dataset.discrete
     width = data.spec.action_dim
     log_probs, marginal = np.empty(len(log.dataset)), np.empty(len(log.dataset))
@@ -128,6 +129,11 @@ def behaviour_probabilities(
     else:
         numbers |= density_calibration(outputs)
     return BehaviourProbabilities(log_probs, "fitted model", is_calibrated(numbers), numbers)
+
+
+def _digest(log: JudgedLog, data: TrainingData) -> str:
+    """Identify what a model is fitted to: the log, and the bounds that its actions are scaled by."""
+    return hashlib.sha256(repr((log.dataset.sha256, data.spec)).encode()).hexdigest()
 
 
 def _unit_density(data: TrainingData) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rl_training.config import DatasetError
+from rl_training.config import ConfigError, DatasetError
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.transitions.returns import returns_to_go
 
@@ -27,8 +27,11 @@ class JudgedLog:
 
     dataset: TransitionDataset
     gamma: float
+    doubt_about_ends: str | None = None  # of what `data check` says about the ends of episodes
 
     def __post_init__(self) -> None:
+        if not 0 <= self.gamma <= 1:
+            raise ConfigError(f"gamma must be from 0 to 1, got {self.gamma}")
         if self.dataset.boundaries == "unknown":
             raise DatasetError(
                 f"{self.dataset.source}: a policy is judged from the first states of episodes, and "
@@ -44,6 +47,11 @@ class JudgedLog:
             raise DatasetError(
                 f"{self.dataset.source}: {int(self.cut.sum())} of {len(self.cut)} episodes are cut, and "
                 "with gamma 1 the rest of them has no bounded value: choose gamma below 1"
+            )
+        if not np.isfinite(self.returns_to_go).all():
+            raise DatasetError(
+                f"{self.dataset.source}: rewards reach {np.abs(self.rewards).max():.4g}, and sums of "
+                "them are no longer numbers: scale the log"
             )
 
     @property

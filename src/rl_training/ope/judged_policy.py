@@ -13,6 +13,7 @@ from torch import Tensor
 from rl_training.algorithms.base import Algorithm
 from rl_training.config import ConfigError
 from rl_training.data.offline_dataset import TransitionDataset
+from rl_training.data.offline_mixers import MIXED
 from rl_training.data.transitions.normalizer import ObservationNormalizer
 from rl_training.runtime.assemble import load_policy, open_checkpoint
 from rl_training.runtime.config.train_config import TrainConfig
@@ -36,6 +37,10 @@ class JudgedPolicy:
     def load(cls, path: str | Path, *, stochastic: bool = False) -> JudgedPolicy:
         """Load a checkpoint, or the last one of a run."""
         checkpoint, config = open_checkpoint(path, policy_only=True)
+        if config.algo == "fqe":
+            raise ConfigError(
+                f"{path} is a fit of `rl-training ope`, not a policy: name the run that it judged"
+            )
         policy = load_policy(checkpoint, config)
         identity = checkpoint.manifest.get("dataset")
         return cls(
@@ -64,12 +69,15 @@ class JudgedPolicy:
     @property
     def is_deterministic(self) -> bool:
         """True if it always takes the same action in a state, as asked or because it cannot draw."""
-        return not self.stochastic or not hasattr(self.algorithm.actor, "log_prob")
+        if self.stochastic:
+            return not hasattr(self.algorithm.actor, "log_prob")
+        return not self.algorithm.draws_without_exploring
 
     @property
     def sha256(self) -> str:
         """Digest of everything that its actions depend on."""
-        digest = hashlib.sha256(repr((self.algorithm.name, self.stochastic)).encode())
+        kind = (self.algorithm.name, self.stochastic, self.spec)
+        digest = hashlib.sha256(repr(kind).encode())
         tensors = dict(self.algorithm.state_dict())
         if self.normalizer is not None:
             tensors |= {f"normalizer.{k}": v for k, v in self.normalizer.state_dict().items()}
@@ -82,19 +90,19 @@ class JudgedPolicy:
         saved = self.identity.get("validation")
         if isinstance(saved, dict) and saved.get("sha256") == dataset.sha256:
             return False
-        same = self.identity.get("sha256") == dataset.sha256
-        return same or self.identity.get("source") == dataset.source
+        if self.identity.get("sha256") == dataset.sha256:
+            return True
+        return dataset.source in str(self.identity.get("source")).split(MIXED)
 
     def held_out(self, dataset: TransitionDataset) -> TransitionDataset:
         """Episodes of its log that it has not learned from."""
         saved = self.identity.get("validation")
-        if self.config is None or not isinstance(saved, dict):
+        fraction = None if self.config is None else self.config.groups.dataset.validation_fraction
+        if self.config is None or fraction is None or not isinstance(saved, dict):
             raise ConfigError(
                 f"{self.path or 'the policy'} was trained without validation_fraction: no episode was "
                 "held out"
             )
-        fraction = self.config.groups.dataset.validation_fraction
-        assert fraction is not None
         part, _ = dataset.split(fraction, stream_seed(self.config.seed, "validation"))
         if part.sha256 != saved.get("sha256"):
             raise ConfigError(
@@ -113,12 +121,19 @@ class JudgedPolicy:
         return self.algorithm.act(self.inputs(obs), explore=self.stochastic, generator=generator)
 
     def log_probs(self, obs: Tensor, actions: Tensor) -> Tensor | None:
-        """Log-probabilities of the log's actions; None if it has no density: deterministic, continuous."""
+        """Log-probabilities of the log's actions; None if they are continuous and it has no density."""
         inputs = self.inputs(obs)
         if self.spec.action_kind == "discrete":
             chosen = self.algorithm.choice_probabilities(inputs, explore=self.stochastic)
             return chosen.gather(1, actions.unsqueeze(1)).squeeze(1).double().log()
-        return None if self.is_deterministic else self.algorithm.log_prob(inputs, actions)
+        return self.algorithm.log_prob(inputs, actions) if self.stochastic else None
+
+    @property
+    def reason_without_density(self) -> str:
+        """Reason why importance weighting does not apply where `log_probs` is None."""
+        if self.is_deterministic:
+            return "a deterministic policy of continuous actions has no density to weigh with"
+        return "a policy whose critic chooses among draws has no density to weigh with"
 
 
 def in_pieces(rows: int, size: int = 8_192) -> list[slice]:

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from rl_training.config import ConfigError
+from rl_training.config import ConfigError, DatasetError
 from rl_training.data.locations import load_location
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.transitions.normalizer import ObservationNormalizer
 from rl_training.ope.behaviour import UPDATES, behaviour_probabilities
-from rl_training.ope.card import CardEstimate, ScoreCard
+from rl_training.ope.card import ScoreCard
 from rl_training.ope.estimates import (
     Weighted,
     behaviour_interval,
@@ -30,7 +30,7 @@ from rl_training.ope.pictures import compare_actions, draw
 from rl_training.ope.verdict import Evidence, judge_evidence
 from rl_training.runtime.config.train_config import TrainConfig
 from rl_training.runtime.policy import Policy
-from rl_training.runtime.preparation.agreement import read_as_choices
+from rl_training.runtime.preparation.agreement import doubt_about_ends, read_as_choices
 from rl_training.runtime.prepare import SavedPreparation, TrainingData, prepare
 from rl_training.spec import ProblemSpec
 
@@ -126,12 +126,19 @@ def open_log(
     held_out: bool = False,
 ) -> tuple[JudgedLog, TrainingData]:
     """Load a log and check that it fits the policy; returns are scaled for the critics."""
+    location = None if isinstance(dataset, TransitionDataset) else str(dataset)
     if not isinstance(dataset, TransitionDataset):
         dataset = load_location(str(dataset))
     dataset = read_as_choices(dataset, policy.spec)
+    if dataset.action_kind != policy.spec.action_kind:
+        raise DatasetError(
+            f"the actions of {dataset.source} are {dataset.action_kind}, but those of the policy are "
+            f"{policy.spec.action_kind}"
+        )
+    doubt = doubt_about_ends(dataset, location)
     if held_out:
         dataset = policy.held_out(dataset)
-    log = JudgedLog(dataset, gamma)
+    log = JudgedLog(dataset, gamma, doubt)
     options = {
         "reward_scale": log.value_scale,
         "clip_actions": _lie_at_bounds(dataset, policy.spec),
@@ -194,7 +201,7 @@ def make_card(
         },
         verdict=verdict,
         reasons=reasons,
-        notes=_notes(policy, log, estimates),
+        notes=_notes(policy, log),
         behaviour_model=card_model(weighted.behaviour),
         pictures=draw(initial.mean(0), returns.mean(0), weighted.log10_weights, actions),
     )
@@ -211,8 +218,7 @@ def _weighted(
 ) -> Weighted:
     log_probs = values.log_probs(policy)
     if log_probs is None:
-        reason = "a deterministic policy of continuous actions has no density to weigh with"
-        return Weighted.none(reason)
+        return Weighted.none(policy.reason_without_density)
     behaviour = behaviour_probabilities(
         log,
         values.data,
@@ -247,7 +253,7 @@ def _log_facts(log: JudgedLog) -> dict[str, Any]:
     }
 
 
-def _notes(policy: JudgedPolicy, log: JudgedLog, estimates: list[CardEstimate]) -> list[str]:
+def _notes(policy: JudgedPolicy, log: JudgedLog) -> list[str]:
     """Say what a reader must know to read the numbers."""
     notes = [
         f"values are discounted returns (gamma {log.gamma:g}) from first states; an episode's return of "
@@ -258,6 +264,8 @@ def _notes(policy: JudgedPolicy, log: JudgedLog, estimates: list[CardEstimate]) 
         notes.append(
             f"{cut} of {len(log.cut)} episodes were cut; what is missing of them is estimated"
         )
+    if log.doubt_about_ends is not None:
+        notes.append(log.doubt_about_ends)
     if policy.has_seen(log.dataset):
         notes.append(
             "the policy was trained on this log, so that estimates may be too high; judge it by another "

@@ -37,8 +37,7 @@ class Ranking:
     def best(self) -> ScoreCard:
         """Card of the first policy whose numbers may be trusted."""
         for card in self.cards:
-            estimate = card.estimate(self.estimator)
-            if estimate.estimate is not None and card.verdict != "do not trust this":
+            if self._is_trusted(card):
                 return card
         raise RunError(
             f"none of {len(self.cards)} policies has an estimate by {self.estimator} that may be "
@@ -48,7 +47,20 @@ class Ranking:
     @property
     def is_clear(self) -> bool:
         """True if the first policy is better than the second one beyond doubt."""
-        return self.gap is not None and self.gap.low > 0
+        return self.gap is not None and self.gap.low > 0 and self.is_trusted
+
+    @property
+    def is_trusted(self) -> bool:
+        """True if the numbers of the first two policies may be trusted."""
+        return all(self._is_trusted(card) for card in self.cards[:2])
+
+    def _is_trusted(self, card: ScoreCard) -> bool:
+        estimate = card.estimate(self.estimator)
+        return (
+            estimate.estimate is not None
+            and estimate.trusted
+            and card.verdict != "do not trust this"
+        )
 
     def as_dict(self) -> dict[str, Any]:
         cards = [card.as_dict() for card in self.cards]

@@ -13,10 +13,9 @@ from rl_training.ope.card import CardEstimate, Interval, Verdict
 from rl_training.ope.judged_log import JudgedLog, Numbers
 
 FEWEST_EPISODES = 10
-MOST_UNLIKE = 0.2  # share of the policy's actions that are unlike any logged one
-LARGEST_DRIFT = (
-    0.5  # of the estimate over the last quarter of the fit, in half widths of its interval
-)
+MOST_UNLIKE = 0.1  # share of the policy's actions that are unlike any logged one
+WIDEST = 1.0  # half width of the fitted estimate, in deviations of the log's returns to go
+LARGEST_DRIFT = 0.5  # of the estimate over the fit's last quarter, in half widths of its interval
 LARGEST_MISS = 0.25  # of the log's own value by the same method, in deviations of its returns
 POSSIBLE = 1.05  # slack around the values that the log's rewards allow
 
@@ -31,6 +30,11 @@ class Evidence:
     unlike_share: float
     trace: Numbers  # estimates while fitted Q evaluation was fitted
 
+    @property
+    def miss(self) -> float:
+        """Error of fitted evaluation where it is known: at the log's own value."""
+        return abs(self.fitted_behaviour.value - self.behaviour.value)
+
 
 def judge_evidence(
     estimates: Sequence[CardEstimate], evidence: Evidence
@@ -40,8 +44,8 @@ def judge_evidence(
     if doubts:
         return "do not trust this", doubts
     counted = [estimate for estimate in estimates if estimate.trusted and estimate.difference]
-    differences = [estimate.difference for estimate in counted if estimate.difference]
-    low, high = min(d.low for d in differences), max(d.high for d in differences)
+    bounds = [_bounds(estimate, evidence.miss) for estimate in counted]
+    low, high = min(low for low, _ in bounds), max(high for _, high in bounds)
     names = " and ".join(estimate.label for estimate in counted)
     if low > 0:
         return "better than the log", [f"by at least {low:.4g}, according to {names}"]
@@ -50,6 +54,17 @@ def judge_evidence(
     return "not distinguishable", [
         f"the difference to the log lies between {low:.4g} and {high:.4g}, according to {names}"
     ]
+
+
+def _bounds(estimate: CardEstimate, miss: float) -> tuple[float, float]:
+    """Bounds of the difference to the log.
+
+    Those of fitted Q evaluation are wider by its miss of the log's own value: an error that all members
+    share does not show in their spread.
+    """
+    assert estimate.difference is not None
+    slack = miss if estimate.name == "fqe" else 0.0
+    return estimate.difference.low - slack, estimate.difference.high + slack
 
 
 def _doubts_of_data(evidence: Evidence) -> list[str]:
@@ -67,8 +82,13 @@ def _doubts_of_fit(estimates: Sequence[CardEstimate], evidence: Evidence) -> lis
     fqe = next(estimate.estimate for estimate in estimates if estimate.name == "fqe")
     assert fqe is not None
     doubts = []
+    half_width = (fqe.high - fqe.low) / 2
+    if half_width > WIDEST / evidence.log.value_scale:
+        doubts.append(
+            f"fitted Q evaluation is off by up to {half_width:.4g}, more than the log's returns vary"
+        )
     drift = drift_of(evidence.trace)
-    if drift > LARGEST_DRIFT * (fqe.high - fqe.low) / 2:
+    if drift > LARGEST_DRIFT * half_width:
         doubts.append(
             f"fitted Q evaluation still moves, by {drift:.4g} over its last quarter: raise --updates"
         )
@@ -78,12 +98,11 @@ def _doubts_of_fit(estimates: Sequence[CardEstimate], evidence: Evidence) -> lis
             f"fitted Q evaluation says {fqe.value:.4g}, but the log's rewards allow values from "
             f"{low:.4g} to {high:.4g} only"
         )
-    miss = abs(evidence.fitted_behaviour.value - evidence.behaviour.value)
     doubt = max(
         LARGEST_MISS * float(evidence.log.returns.std()),
         evidence.behaviour.high - evidence.behaviour.low,
     )
-    if miss > doubt:
+    if evidence.miss > doubt:
         doubts.append(
             f"the same method gives {evidence.fitted_behaviour.value:.4g} for the log's own value, "
             f"which is {evidence.behaviour.value:.4g}"

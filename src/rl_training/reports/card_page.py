@@ -12,7 +12,8 @@ from typing import Any
 from rl_training.reports.pages import charts
 from rl_training.reports.pages.charts import IntervalRow
 from rl_training.reports.pages.drawing import Chart
-from rl_training.reports.pages.page import check_installed, write_page
+from rl_training.reports.pages.page import check_page_packages, write_page
+from rl_training.runs.layout import check_output_dir
 
 Card = Mapping[str, Any]
 
@@ -20,9 +21,15 @@ _DIMENSIONS = 12  # of actions that are drawn
 _TONES = {"better than the log": "good", "worse": "bad", "do not trust this": "care"}
 
 
+def check_card(path: str | Path) -> None:
+    """Refuse a page that could not be written, before the work that it is about."""
+    check_page_packages()
+    check_output_dir(Path(path).parent, name="--html")
+
+
 def write_card(card: Card, path: str | Path) -> Path:
     """Write the score card as one self-contained HTML file."""
-    check_installed()
+    check_page_packages()
     policy = card["policy"]
     applicable = [entry for entry in card["estimates"] if entry["applies"]]
     return write_page(

@@ -10,13 +10,13 @@ from pathlib import Path
 from rl_training.reports.comparison import Comparison
 from rl_training.reports.pages.comparison_charts import Charts, ordered_metrics
 from rl_training.reports.pages.drawing import Chart
-from rl_training.reports.pages.page import check_installed
+from rl_training.reports.pages.page import check_page_packages
 from rl_training.reports.report_page import CURVES
 
 
 def write_figures(comparison: Comparison, directory: str | Path) -> list[Path]:
     """Write every chart of the page into a directory, named after what it shows."""
-    check_installed()
+    check_page_packages()
     written: list[Path] = []
     names: set[str] = set()
     for chart in _all_charts(comparison):

@@ -17,7 +17,7 @@ from rl_training.reports.pages.comparison_charts import (
     times_by_group,
 )
 from rl_training.reports.pages.drawing import Chart
-from rl_training.reports.pages.page import check_installed, write_page
+from rl_training.reports.pages.page import check_page_packages, write_page
 
 CURVES = 40  # charts of metrics on one page, so that it stays small
 _OPEN = 4  # metrics whose charts are shown at first
@@ -28,7 +28,7 @@ _SHOWN_NAMES = 200  # of metrics that are not drawn
 
 def write_report(comparison: Comparison, path: str | Path) -> Path:
     """Write the comparison as one self-contained HTML file."""
-    check_installed()
+    check_page_packages()
     charts = Charts(comparison)
     metrics, undrawn = _metrics(comparison, charts)
     runs = [(group, run) for group in comparison.groups for run in group.runs]

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from rl_training.reports.statistics import Floats
+from rl_training.runs.tables import RowTable
 
 MAX_METRICS = 256  # names of one run; more are left out
 MAX_POINTS = 500  # of one series; neighbours of longer ones are averaged
 _MAX_NAME = 200  # characters
 _BUFFER = 4096  # rows of a metric between two reductions
-_MAX_TABLES = 64
-_TABLE_SIZE = 1 << 16  # numbers
-_WIDE = 2 * MAX_METRICS  # names of a row
 
 
 @dataclass(frozen=True)
@@ -34,40 +29,22 @@ class Series:
 
 
 class SeriesCollector:
-    """Takes the rows of a run one by one and gives a `Series` per metric; `metric` is never left out.
-
-    Rows with the same names are gathered in one table, so that nothing is done per value.
-    """
+    """Takes the rows of a run, table by table, and gives a `Series` per metric; `metric` is never left out."""
 
     def __init__(self, metric: str) -> None:
         self._columns = {metric: _Column()}
-        self._tables: dict[tuple[str, ...], array[float]] = {}
         self.left_out = False  # there were more metrics than `MAX_METRICS`
 
-    def add(self, row: Mapping[str, Any]) -> None:
-        names = tuple(row)
-        table = self._tables.get(names)
-        if table is None:
-            if len(self._tables) >= _MAX_TABLES or len(names) > _WIDE:
-                self._empty_tables()
-            table = self._tables[names] = array("d")
-        table.fromlist(list(row.values()))
-        if len(table) > _TABLE_SIZE:
-            self._empty_tables()
+    def add(self, table: RowTable) -> None:
+        steps = table.column("step")
+        for name, values in zip(table.names, table.values.T, strict=True):
+            column = self._columns.get(name) or self._new_column(name)
+            if column is not None:
+                column.add(steps, values)
 
     def series(self) -> dict[str, Series]:
-        self._empty_tables()
         series = {name: column.series() for name, column in self._columns.items()}
         return {name: values for name, values in series.items() if len(values.steps)}
-
-    def _empty_tables(self) -> None:
-        for names, table in self._tables.items():
-            steps = table[names.index("step") :: len(names)]
-            for position, name in enumerate(names):
-                column = self._columns.get(name) or self._new_column(name)
-                if column is not None:
-                    column.add(steps, table[position :: len(names)])
-        self._tables.clear()
 
     def _new_column(self, name: str) -> _Column | None:
         if "/" not in name or len(name) > _MAX_NAME:  # step, updates, epoch
@@ -79,51 +56,61 @@ class SeriesCollector:
 
 
 class _Column:
-    """Rows that came last, and averages over blocks of the rows before them."""
+    """Rows that came last, and sums over blocks of the rows before them."""
 
     def __init__(self) -> None:
-        self._steps, self._values = array("d"), array("d")
+        self._rows: list[Floats] = []  # tables of steps and values
+        self._waiting = 0  # rows in them
         self._limit = _BUFFER
         self._block = 1  # rows that a point stands for
-        self._points = np.empty((2, 0))  # steps and values
+        self._points = np.empty((3, 0))  # sums of steps and of values, and their number
         self._last_step, self._last, self._highest = -np.inf, np.nan, np.nan
 
-    def add(self, steps: array[float], values: array[float]) -> None:
-        self._steps.extend(steps)
-        self._values.extend(values)
-        if len(self._values) >= self._limit:
+    def add(self, steps: Floats, values: Floats) -> None:
+        self._rows.append(np.stack([steps, values]))
+        self._waiting += len(values)
+        if self._waiting >= self._limit:
             self._reduce(2 * MAX_POINTS)
 
     def series(self) -> Series:
-        self._reduce(MAX_POINTS)
-        steps, values = _sorted(self._points)
+        self._reduce(MAX_POINTS, all_rows=True)
+        steps, values = _sorted(_averages(self._points))
         return Series(steps, values, self._last, self._highest)
 
-    def _reduce(self, most: int) -> None:
-        """Turn the latest rows into points, and average neighbours until at most `most` are left."""
-        if self._values:
-            rows = _sorted(np.array([self._steps, self._values]))
-            self._steps, self._values = array("d"), array("d")
+    def _reduce(self, most: int, *, all_rows: bool = False) -> None:
+        """Turn the latest rows into at most `most` points; those that do not fill a block wait, unless `all_rows`."""
+        rows = _sorted(np.concatenate([np.empty((2, 0)), *self._rows], axis=1))
+        number = rows.shape[1]
+        if number:
             if rows[0, -1] >= self._last_step:
                 self._last_step, self._last = map(float, rows[:, -1])
             self._highest = float(np.fmax(self._highest, np.fmax.reduce(rows[1])))
-            self._points = np.concatenate([self._points, _averaged(rows, self._block)], axis=1)
-        while self._points.shape[1] > most:
-            self._points = _averaged(_sorted(self._points), 2)
+        while self._points.shape[1] + number / self._block > most:
+            self._points = _sums(self._points, 2)
             self._block *= 2
-        self._limit = max(_BUFFER, self._block)
+        ready = number if all_rows else number - number % self._block
+        counted = np.concatenate([rows[:, :ready], np.ones((1, ready))])
+        self._points = np.concatenate([self._points, _sums(counted, self._block)], axis=1)
+        self._rows, self._waiting = [rows[:, ready:]], number - ready
+        self._limit = max(_BUFFER, 2 * self._block)
 
 
 def _sorted(rows: Floats) -> Floats:
     """Sort columns by their first entry, the step."""
-    return rows[:, np.argsort(rows[0], kind="stable")]
-
-
-def _averaged(rows: Floats, block: int) -> Floats:
-    """Average over blocks of columns; the last block may be shorter."""
-    if block == 1:
+    steps = rows[0]
+    if (steps[1:] >= steps[:-1]).all():
         return rows
-    starts = np.arange(0, rows.shape[1], block)
-    sizes = np.diff(np.append(starts, rows.shape[1]))
+    return rows[:, np.argsort(steps, kind="stable")]
+
+
+def _averages(points: Floats) -> Floats:
+    with np.errstate(invalid="ignore"):  # of values that are not finite
+        return np.asarray(points[:2] / points[2])
+
+
+def _sums(rows: Floats, block: int) -> Floats:
+    """Sum over blocks of columns; the last block may be shorter."""
+    if block == 1 or not rows.size:
+        return rows
     with np.errstate(invalid="ignore", over="ignore"):  # of values that are not finite
-        return np.asarray(np.add.reduceat(rows, starts, axis=1) / sizes)
+        return np.asarray(np.add.reduceat(rows, np.arange(0, rows.shape[1], block), axis=1))

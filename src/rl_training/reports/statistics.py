@@ -232,16 +232,28 @@ def mean_band(
     counts, repeats = _draw_counts(tuple(map(len, values)), resamples, seed)
     rows = np.concatenate(values)
     means = (rows.T / len(rows)) @ counts
-    order = means.argsort(axis=1)
-    means = np.take_along_axis(means, order, axis=1)
-    shares = repeats[order].cumsum(axis=1) / resamples
-    damaged = np.isnan(means[:, -1])  # NaN is sorted to the end
+    damaged = np.isnan(means).any(axis=1)
     tail = (1 - confidence) / 2
     low, high = (
-        np.where(damaged, np.nan, means[np.arange(len(means)), (shares < share).sum(axis=1)])
-        for share in (tail, 1 - tail)
+        np.where(damaged, np.nan, ends)
+        for ends in _weighted_quantiles(means, repeats, (tail, 1 - tail))
     )
     return low, high
+
+
+def _weighted_quantiles(
+    values: Floats, weights: NDArray[np.int64], shares: Sequence[float]
+) -> list[Floats]:
+    """Least values of each row that have at least a share of the weights at or below them."""
+    if (weights == 1).all():  # many runs; finding two ranks is faster than sorting
+        reached = np.arange(1, len(weights) + 1) / len(weights)
+        ranks = [int((reached < share).sum()) for share in shares]
+        return list(np.partition(values, ranks, axis=1)[:, ranks].T)
+    order = values.argsort(axis=1)
+    values = np.take_along_axis(values, order, axis=1)
+    reached = weights[order].cumsum(axis=1) / weights.sum()
+    rows = np.arange(len(values))
+    return [values[rows, (reached < share).sum(axis=1)] for share in shares]
 
 
 @lru_cache(maxsize=64)  # curves of many metrics have the same number of runs

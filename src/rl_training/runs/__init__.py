@@ -7,6 +7,9 @@
 - `metrics`   rows of metrics on their way to all sinks, and `register_logger`
 - `sinks`     one class per file: jsonl, csv, npz, TensorBoard
 - `matching`  the run of a given configuration, for a job that is started again
-- `reading`   rows of `metrics.jsonl`, and `read_run`: scores, ending and times of one run
+- `rows`      rows of `metrics.jsonl`, one by one
+- `tables`    rows of `metrics.jsonl` as tables of numbers; with `numbers` the only modules that need NumPy
+- `numbers`   parsing of many numbers at once
+- `reading`   `read_run`: scores, ending and times of one run
 - `provenance`  version, command and data of a run, from `metadata.json`
 """

@@ -27,18 +27,18 @@ MAX_METRICS_BYTES = 2**30  # of one file of metrics
 _DISK_ERRORS = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES, errno.EIO)
 
 
-def check_output_dir(output_dir: str | Path) -> None:
-    """Fail before any work is done if runs cannot be written there."""
+def check_output_dir(output_dir: str | Path, name: str = "output_dir") -> None:
+    """Fail before any work is done if nothing can be written there; `name` is the option's."""
     nearest = Path(output_dir).expanduser().absolute()
     try:
         while not nearest.exists():
             nearest = nearest.parent
     except OSError as error:
-        raise OutputError(f"output_dir {str(output_dir)!r}: {error.strerror}") from None
+        raise OutputError(f"{name} {str(output_dir)!r}: {error.strerror}") from None
     if not nearest.is_dir():
-        raise OutputError(f"output_dir {str(output_dir)!r}: {nearest} is a file, not a directory")
+        raise OutputError(f"{name} {str(output_dir)!r}: {nearest} is a file, not a directory")
     if not os.access(nearest, os.W_OK | os.X_OK):
-        raise OutputError(f"output_dir {str(output_dir)!r}: {nearest} is not writable")
+        raise OutputError(f"{name} {str(output_dir)!r}: {nearest} is not writable")
 
 
 def create_run_dir(output_dir: str | Path, algo: str, env_id: str | None, seed: int) -> Path:

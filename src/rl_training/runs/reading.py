@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from math import isnan
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rl_training.config import CheckpointError, ConfigError, parse_yaml
-from rl_training.files import open_regular, read_json, read_regular
+from rl_training.files import read_json, read_regular
 from rl_training.runs.layout import (
     CHECKPOINTS,
     CONFIG,
     MANIFEST,
-    MAX_METRICS_BYTES,
     METRICS,
     RESULT,
     result_warnings,
     step_directories,
 )
 from rl_training.runs.provenance import read_provenance
+from rl_training.runs.rows import iterate_rows
 
-_MAX_LINE = 1 << 20  # bytes of one row of metrics
+if TYPE_CHECKING:
+    from rl_training.runs.tables import RowTable
+
 _BEYOND_FLOATS = 10**308  # JSON has whole numbers of any size; arithmetic with these would fail
-_NUMBERS = frozenset((int, float))  # not bool
-_ROWS = json.JSONDecoder(parse_int=lambda digits: int(digits) if len(digits) <= 308 else None)
 
 
 @dataclass(frozen=True)
@@ -102,84 +99,41 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     return list(iterate_rows(path))
 
 
-def iterate_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Read a `metrics.jsonl` row by row; one that is being written, or was cut off, is left out.
-
-    So is a metric whose value is not a number, or whose name cannot be printed.
-    """
-    try:
-        with open_regular(path) as file:
-            size = os.fstat(file.fileno()).st_size
-            if size > MAX_METRICS_BYTES:
-                raise CheckpointError(
-                    f"{path} has {size:,} bytes; metrics have at most {MAX_METRICS_BYTES:,}"
-                )
-            while line := file.readline(_MAX_LINE):
-                try:
-                    row = _ROWS.decode(line.decode())
-                except (ValueError, RecursionError):
-                    continue
-                if not isinstance(row, dict):
-                    continue
-                if not (set(map(type, row.values())) <= _NUMBERS and "".join(row).isprintable()):
-                    row = {k: v for k, v in row.items() if k.isprintable() and type(v) in _NUMBERS}
-                if type(row.get("step")) is int:
-                    yield row
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
-
-
 def latest_metrics(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     """Last value of every metric; `step`, `updates` and `epoch` are not metrics."""
     return {key: value for row in rows for key, value in row.items() if "/" in key}
 
 
 def read_run(
-    path: str | Path, each_row: Callable[[dict[str, Any]], object] = lambda _: None
+    path: str | Path, each_table: Callable[[RowTable], object] = lambda _: None
 ) -> RunReport:
-    """Read a run directory, finished or not; `each_row` is called with every row of metrics."""
+    """Read a run directory, finished or not; `each_table` is called with all rows of metrics, table by table."""
+    from rl_training.runs.tables import Evaluations, read_tables  # imports NumPy
+
     run = Path(path)
     check_is_run(run)
     config = _read_config(run)
     result = _read_json(run / RESULT)
     saved = _newest_manifest(run)
     step: int = saved.get("progress", {}).get("global_step", 0)
-    evaluations, latest, best = 0, None, None
-    for row in iterate_rows(run / METRICS):
-        each_row(row)
-        step = max(step, row["step"])
-        if "eval/return_mean" in row and "eval/return_std" in row:
-            evaluations += 1
-            if latest is None or row["step"] >= latest["step"]:
-                latest = row
-            if best is None or _is_better(row["eval/return_mean"], best["eval/return_mean"]):
-                best = row
+    evaluations = Evaluations()
+    for table in read_tables(run / METRICS):
+        each_table(table)
+        step = max(step, int(table.column("step").max()))
+        evaluations.add(table)
     return RunReport(
         run=str(path),
         config=config,
         step=result.get("step", step),
         finished=bool(result),
         stop_reason=result.get("stop_reason"),
-        evaluations=evaluations,
-        latest=_score(latest),
-        best=_score(best),
+        evaluations=evaluations.count,
+        latest=evaluations.latest and Score(*evaluations.latest),
+        best=evaluations.best and Score(*evaluations.best),
         seconds=(result or saved).get("seconds", {}),
         warnings=result_warnings(run),
         **asdict(read_provenance(run)),
     )
-
-
-def _is_better(value: float, other: float) -> bool:
-    """Tell if a value is higher; NaN is below all others."""
-    return value > other or (isnan(other) and not isnan(value))
-
-
-def _score(row: Mapping[str, Any] | None) -> Score | None:
-    if row is None:
-        return None
-    return Score(row["step"], row["eval/return_mean"], row["eval/return_std"])
 
 
 def check_is_run(run: Path) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def write_page(path: str | Path, template: str, **values: Any) -> Path:
     """Render a template to a file; values are those that the template names."""
-    check_installed()
+    check_page_packages()
     text = (
         _environment()
         .get_template(template)
@@ -42,7 +42,7 @@ def write_page(path: str | Path, template: str, **values: Any) -> Path:
     return target
 
 
-def check_installed() -> None:
+def check_page_packages() -> None:
     """Refuse to begin without the packages that draw charts and fill templates."""
     for package, name in (("matplotlib", "matplotlib"), ("jinja2", "Jinja2")):
         try:

@@ -57,35 +57,46 @@ def point_to_check(dataset: TransitionDataset, location: str | None) -> None:
         dataset: The data as it was loaded.
         location: Its name on the command line, if it has one.
     """
+    doubt = doubt_about_ends(dataset, location)
+    if doubt is not None:
+        log.warning("%s: %s", dataset.source, doubt)
+    elif dataset.boundaries != "given":
+        check = f"`rl-training data check {_word(location)}`"
+        log.info("%s: episode ends are doubtful; see %s", dataset.source, check)
+
+
+def doubt_about_ends(dataset: TransitionDataset, location: str | None) -> str | None:
+    """Say what is wrong, or likely to be, with the ends of episodes; None if nothing is."""
     judged = judge_ends_of(dataset)
+    if judged is None:
+        return None
     name = _word(location)
     check = f"`rl-training data check {name}`"
-    rows = 0 if judged is None else int((dataset.terminations[judged.lost.rows] == 0).sum())
+    rows = int((dataset.terminations[judged.lost.rows] == 0).sum())
     if rows:
-        log.warning(
-            "%s: %d last rows of episodes have a next observation that is not their own; values "
-            "bootstrapped from it are wrong. See %s; `rl-training data convert %s OUT.npz --repair` "
-            "drops these rows",
-            dataset.source, rows, check, name,
-        )  # fmt: skip
-    elif judged is not None and judged.time_limit is not None:
-        log.warning(
-            "%s: %d episodes terminate after exactly %d steps, which looks like a time limit; see %s",
-            dataset.source, len(judged.time_limit.rows), judged.time_limit.length, check,
-        )  # fmt: skip
-    elif judged is not None and len(judged.going_on):
-        log.warning(
-            "%s: after %d rows that terminate, the next row goes on where they ended; nothing after "
-            "them is learned from. See %s",
-            dataset.source, len(judged.going_on), check,
-        )  # fmt: skip
-    elif judged is not None and judged.offset:
-        log.warning(
-            "%s: %s are marked one row too %s, so that values are wrong there; see %s",
-            dataset.source, judged.misplaced, "late" if judged.offset > 0 else "early", check,
-        )  # fmt: skip
-    elif dataset.boundaries != "given":
-        log.info("%s: episode ends are doubtful; see %s", dataset.source, check)
+        return (
+            f"{rows} last rows of episodes have a next observation that is not their own; values "
+            f"bootstrapped from it are wrong. See {check}; `rl-training data convert {name} OUT.npz "
+            "--repair` drops these rows"
+        )
+    if judged.time_limit is not None:
+        limit = judged.time_limit
+        return (
+            f"{len(limit.rows)} episodes terminate after exactly {limit.length} steps, which looks "
+            f"like a time limit; see {check}"
+        )
+    if len(judged.going_on):
+        return (
+            f"after {len(judged.going_on)} rows that terminate, the next row goes on where they ended; "
+            f"nothing after them is learned from. See {check}"
+        )
+    if judged.offset:
+        side = "late" if judged.offset > 0 else "early"
+        return (
+            f"{judged.misplaced} are marked one row too {side}, so that values are wrong there; see "
+            f"{check}"
+        )
+    return None
 
 
 def _word(location: str | None) -> str:
