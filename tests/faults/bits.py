@@ -112,7 +112,7 @@ def _evaluate(run: Path) -> Any:
 
 def _report(run: Path) -> Any:
     facts = read_run(run).as_dict()
-    return {key: value for key, value in facts.items() if key != "run"}
+    return {key: value for key, value in facts.items() if key not in ("run", "command")}
 
 
 READERS: dict[str, Callable[[Path], Any]] = {
