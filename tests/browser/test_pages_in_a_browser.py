@@ -172,7 +172,7 @@ def test_a_metric_is_shown_when_it_is_chosen_and_hidden_again(
 
 
 @pytest.mark.parametrize("name", ["report", "card"])
-def test_paper_is_white_also_for_those_who_like_it_dark(
+def test_paper_is_white_also_for_those_who_like_it_dark_and_holds_every_column(
     browser: Any, pages: dict[str, Path], screenshots: Path, name: str
 ) -> None:
     visit = Visit(browser, pages[name], DESKTOP, "dark")
@@ -180,5 +180,7 @@ def test_paper_is_white_also_for_those_who_like_it_dark(
     assert visit.page.evaluate(colour) == "rgb(20, 24, 29)"
     visit.page.emulate_media(media="print")
     assert visit.page.evaluate(colour) == "rgb(255, 255, 255)"
+    visit.page.set_viewport_size({"width": 688, "height": 1000})  # A4 without margins
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= 688
     visit.page.pdf(path=screenshots / f"{name}.pdf", format="A4")
     visit.context.close()

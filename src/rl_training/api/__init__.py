@@ -45,6 +45,7 @@ _MODULES = {
     "rl_training.reports.card_page": ("check_card", "write_card"),
     "rl_training.reports.comparison": (
         "Aggregate", "BrokenRun", "ComparedRun", "Comparison", "Group", "Improvement", "Profile",
+        "Series", "Task",
         "compare_runs",
     ),
     "rl_training.reports.configurations": ("differences", "group_by_configuration", "summarize_seeds"),
@@ -52,7 +53,7 @@ _MODULES = {
     "rl_training.reports.figures": ("write_figures",),
     "rl_training.reports.pages.page": ("check_page_packages",),
     "rl_training.reports.report_page": ("write_report",),
-    "rl_training.reports.sides": ("SideComparison", "TaskComparison", "compare_sides"),
+    "rl_training.reports.sides": ("Side", "SideComparison", "TaskComparison", "compare_sides"),
     "rl_training.reports.statistics": ("Summary",),
     "rl_training.reports.tables": ("comparison_facts", "side_facts", "write_tables"),
     "rl_training.reports.verdicts": ("Verdict",),

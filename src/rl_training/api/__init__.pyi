@@ -54,6 +54,8 @@ from rl_training.reports.comparison import Comparison as Comparison
 from rl_training.reports.comparison import Group as Group
 from rl_training.reports.comparison import Improvement as Improvement
 from rl_training.reports.comparison import Profile as Profile
+from rl_training.reports.comparison import Series as Series
+from rl_training.reports.comparison import Task as Task
 from rl_training.reports.comparison import compare_runs as compare_runs
 from rl_training.reports.configurations import differences as differences
 from rl_training.reports.configurations import group_by_configuration as group_by_configuration
@@ -64,6 +66,7 @@ from rl_training.reports.curves import metric_names as metric_names
 from rl_training.reports.figures import write_figures as write_figures
 from rl_training.reports.pages.page import check_page_packages as check_page_packages
 from rl_training.reports.report_page import write_report as write_report
+from rl_training.reports.sides import Side as Side
 from rl_training.reports.sides import SideComparison as SideComparison
 from rl_training.reports.sides import TaskComparison as TaskComparison
 from rl_training.reports.sides import compare_sides as compare_sides

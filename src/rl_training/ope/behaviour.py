@@ -86,7 +86,7 @@ class _Model:
 
 @dataclass(frozen=True)
 class _Judged:
-    """What one model says about the rows of the other fold."""
+    """Predictions of one model for the rows of the other fold."""
 
     log_probs: Numbers  # (rows,)
     marginal_log_probs: Numbers  # of a model that does not see the state

@@ -165,7 +165,7 @@ def _pair_wins(x: Floats, y: Floats) -> Floats:
 
 
 def _times_drawn(number: int, resamples: int, random: np.random.Generator) -> Floats:
-    """How often each of several runs is drawn, a row per resample."""
+    """Number of times that each of several runs is drawn, a row per resample."""
     draws = random.integers(number, size=(resamples, number))
     draws += number * np.arange(resamples)[:, None]
     counts = np.bincount(draws.ravel(), minlength=resamples * number)
@@ -260,7 +260,7 @@ def _weighted_quantiles(
 def _draw_counts(
     numbers: tuple[int, ...], resamples: int, seed: int
 ) -> tuple[Floats, NDArray[np.int64]]:
-    """How often each run is drawn, a column per distinct resample, and how often that occurs.
+    """Number of times that each run is drawn, a column per distinct resample, and the number of resamples like it.
 
     Five runs have 126 distinct resamples, so this saves most of the work.
     """
