@@ -39,9 +39,14 @@ def policy_of(name: str, spec: ProblemSpec = SPEC, **options: Any) -> Policy:
     )
 
 
-def fit(output_dir: Path, options: FitOptions = QUICK, stochastic: bool = False) -> Any:
+def fit(
+    output_dir: Path,
+    options: FitOptions = QUICK,
+    stochastic: bool = False,
+    fields: dict[str, Any] | None = None,
+) -> Any:
     judged = JudgedPolicy.of(policy_of("sac"), stochastic=stochastic)
-    log, data = open_log(TransitionDataset.from_dict(make_fields()), judged, 0.9)
+    log, data = open_log(TransitionDataset.from_dict(fields or make_fields()), judged, 0.9)
     return fit_values(log, data, judged, options, output_dir)
 
 
@@ -148,11 +153,23 @@ def test_values_of_a_table_are_those_of_dynamic_programming(tmp_path: Path) -> N
     assert behaviour.initial().mean() == pytest.approx(w0, rel=0.1)
 
 
-@pytest.mark.parametrize("stochastic", [False, True])
+def slightly_outside() -> dict[str, Any]:
+    """A log with an action that lies a little outside of the policy's bounds."""
+    fields = make_fields()
+    fields["actions"][3, 0] = 1.05
+    return fields
+
+
+@pytest.mark.parametrize(
+    ("stochastic", "fields"), [(False, None), (True, None), (False, slightly_outside())]
+)
 def test_an_interrupted_fit_ends_as_one_that_was_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stochastic: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stochastic: bool,
+    fields: dict[str, Any] | None,
 ) -> None:
-    whole = fit(tmp_path / "whole", stochastic=stochastic)
+    whole = fit(tmp_path / "whole", stochastic=stochastic, fields=fields)
     usual = ValueTrace.on_update_end
 
     def interrupting(self: ValueTrace, state: Any, terms: Any) -> None:
@@ -163,8 +180,8 @@ def test_an_interrupted_fit_ends_as_one_that_was_not(
     with monkeypatch.context() as patch:
         patch.setattr(ValueTrace, "on_update_end", interrupting)
         with pytest.raises(FitInterruptedError, match="the same command goes on"):
-            fit(tmp_path / "broken", stochastic=stochastic)
-    resumed = fit(tmp_path / "broken", stochastic=stochastic)
+            fit(tmp_path / "broken", stochastic=stochastic, fields=fields)
+    resumed = fit(tmp_path / "broken", stochastic=stochastic, fields=fields)
     first, second = (tensors_of(f.run_dir / "checkpoints/last") for f in (whole, resumed))
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert metrics_of(whole.run_dir) == metrics_of(resumed.run_dir)

@@ -99,9 +99,7 @@ class FQEAlgorithm(Algorithm[FQEConfig]):
     bootstraps_episodes = True
 
     policy_scale: Tensor  # (obs_dim,): observations as the critics see them, times this
-    policy_shift: (
-        Tensor  # (obs_dim,): plus this, are observations as the policy's networks see them
-    )
+    policy_shift: Tensor  # (obs_dim,): plus this, they are as the policy's networks see them
 
     def build(self, spec: ProblemSpec, config: FQEConfig) -> None:
         shape, outputs = spec.obs_dim, 1
@@ -165,7 +163,7 @@ class FQEAlgorithm(Algorithm[FQEConfig]):
         if self.policy is None:
             return {}
         if self.spec.action_kind == "discrete":
-            inputs = torch.addcmul(self.policy_shift, obs, self.policy_scale)
+            inputs = self._policy_inputs(obs)
             drawn = self.policy.choice_probabilities(inputs, explore=self.config.stochastic)
             return {"probabilities": drawn}
         return {"actions": self.act(obs, explore=self.config.stochastic, generator=generator)}
@@ -190,8 +188,11 @@ class FQEAlgorithm(Algorithm[FQEConfig]):
         """Actions of the judged policy; `obs` are normalised for the critics."""
         if self.policy is None:
             raise ConfigError("fqe of a log's behaviour has no policy to act with")
-        inputs = torch.addcmul(self.policy_shift, obs, self.policy_scale)
-        return self.policy.act(inputs, explore=explore, generator=generator)
+        return self.policy.act(self._policy_inputs(obs), explore=explore, generator=generator)
+
+    def _policy_inputs(self, obs: Tensor) -> Tensor:
+        """Observations normalised for the critics as the policy's networks see them."""
+        return torch.addcmul(self.policy_shift, obs, self.policy_scale)
 
     def numpy_policy(self) -> NumpyFunction | None:
         return None

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from rl_training.api import CardEstimate, FitOptions, Interval, ScoreCard
 
 WIDTH = 90  # columns of a card
-WEIGHING = 5  # estimators with importance weights
 
 Dataset = Annotated[
     str,
@@ -69,10 +68,8 @@ def ope(
     json: JsonOption = False,
     plugin: PluginOption = [],  # noqa: B006
 ) -> None:
-    """Judge policies by a log: is it better than what the log shows, and how sure is that?"""
+    """Judge policies by a log: are they better than what made it, and how sure is that?"""
     show_notes(quiet)
-    if html is not None:
-        api.check_page_packages()
     pages = _pages(html, policies)
     options = _fit_options(updates, members, hidden_sizes, seed)
     cards = []
@@ -222,7 +219,10 @@ def _say_card(card: ScoreCard) -> None:
         if estimate.estimate is not None:
             say(_line(estimate.label, estimate.estimate) + _against(estimate))
     for reason, labels in _reasons(card.estimates).items():
-        _say_wrapped(f"  {_joined(labels)} ", reason, indent=4)
+        # all but fitted Q evaluation weigh
+        every = len(labels) == len(card.estimates) - 1
+        names = "importance weighting" if every else ", ".join(labels)
+        _say_wrapped(f"  {names} ", reason, indent=4)
     say()
     share, distance = card.support["unlike_share"], card.support["action_distance"]
     say(
@@ -235,11 +235,6 @@ def _say_card(card: ScoreCard) -> None:
 def _say_wrapped(label: str, text: str, indent: int = 12) -> None:
     for line in textwrap.wrap(label + text, WIDTH, subsequent_indent=" " * indent):
         say(line)
-
-
-def _joined(labels: Sequence[str]) -> str:
-    """List estimators by name; all that weigh are one."""
-    return "importance weighting" if len(labels) == WEIGHING else ", ".join(labels)
 
 
 def _line(label: str, interval: Interval) -> str:

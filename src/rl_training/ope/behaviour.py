@@ -115,7 +115,8 @@ def behaviour_probabilities(
     log_probs, marginal = np.empty(len(log.dataset)), np.empty(len(log.dataset))
     outputs = np.empty((len(log.dataset), width))
     for number, (fold, judged) in enumerate(zip(folds, (~first, first), strict=True)):
-        model = _fit(fold, directory, updates, seed, number, progress_bar)
+        config = _fit_config(directory / f"fold-{number}", updates, seed, log.clips_actions)
+        model = _fit(fold, config, progress_bar)
         rows = rows_of(log.dataset.episodes, judged).numpy()
         answer = _judge(model, data.dataset.learning, rows, fold)
         log_probs[rows], marginal[rows] = answer.log_probs, answer.marginal_log_probs
@@ -156,16 +157,12 @@ def _split(data: TrainingData, fraction: float, seed: int) -> list[TrainingData]
     ]
 
 
-def _fit(
-    fold: TrainingData, directory: Path, updates: int, seed: int, number: int, progress_bar: bool
-) -> _Model:
-    """Clone the behaviour of a fold; the checkpoint of highest likelihood on episodes kept apart."""
-    assert fold.dataset is not None
-    config = TrainConfig(
+def _fit_config(directory: Path, updates: int, seed: int, clip_actions: bool) -> TrainConfig:
+    return TrainConfig(
         algo="bc",
         seed=seed,
         total_timesteps=updates,
-        output_dir=str(directory / f"fold-{number}"),
+        output_dir=str(directory),
         device="cpu",
         eval_episodes=0,
         log_interval=max(1, updates // LOOKS),
@@ -173,12 +170,18 @@ def _fit(
         algo_kwargs={
             "hidden_sizes": [64, 64],
             "learning_rate": 1e-3,
+            "clip_actions": clip_actions,
             "tensorboard": False,
             "keep_checkpoints": LOOKS,
         },
     )
+
+
+def _fit(fold: TrainingData, config: TrainConfig, progress_bar: bool) -> _Model:
+    """Clone the behaviour of a fold; the checkpoint of highest likelihood on episodes kept apart."""
+    assert fold.dataset is not None
     has_rest = len(fold.dataset.raw.episode_starts) > 1
-    learned, rest = _split(fold, 0.8, seed) if has_rest else (fold, fold)
+    learned, rest = _split(fold, 0.8, config.seed) if has_rest else (fold, fold)
     assert learned.dataset is not None
     assert rest.dataset is not None
     run_dir = finished_run(

@@ -203,6 +203,7 @@ def fit_config(
             "num_critics": options.members,
             "gamma": log.gamma,
             "reward_scale": log.value_scale,
+            "clip_actions": log.clips_actions,
             "initial_value": float(log.returns_to_go.mean()) * log.value_scale,
             "lowest_value": low if np.isfinite(low) else None,
             "highest_value": high if np.isfinite(high) else None,

@@ -28,6 +28,7 @@ class JudgedLog:
     dataset: TransitionDataset
     gamma: float
     doubt_about_ends: str | None = None  # of what `data check` says about the ends of episodes
+    clips_actions: bool = False  # to the policy's bounds, which a few of them are hardly outside of
 
     def __post_init__(self) -> None:
         if not 0 <= self.gamma <= 1:

@@ -138,11 +138,8 @@ def open_log(
     doubt = doubt_about_ends(dataset, location)
     if held_out:
         dataset = policy.held_out(dataset)
-    log = JudgedLog(dataset, gamma, doubt)
-    options = {
-        "reward_scale": log.value_scale,
-        "clip_actions": _lie_at_bounds(dataset, policy.spec),
-    }
+    log = JudgedLog(dataset, gamma, doubt, _lie_at_bounds(dataset, policy.spec))
+    options = {"reward_scale": log.value_scale, "clip_actions": log.clips_actions}
     config = TrainConfig(algo="fqe", algo_kwargs=options)
     normalizer = ObservationNormalizer(*dataset.observation_statistics())
     saved = SavedPreparation(policy.spec, normalizer, 1.0, shaped_log=True)

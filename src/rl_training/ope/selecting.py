@@ -121,9 +121,8 @@ def select(
 def _refuse_different_problems(policies: Sequence[JudgedPolicy]) -> None:
     first = policies[0]
     for other in policies[1:]:
-        reasons = first.spec.misfits(
-            other.spec
-        )  # bounds, which a log without environment gave, may differ
+        # bounds may differ: without an environment they are those of the log
+        reasons = first.spec.misfits(other.spec)
         if reasons:
             raise ConfigError(
                 f"{other.path} does not fit the problem of {first.path}: {', '.join(reasons)}"
