@@ -20,8 +20,8 @@ from rl_training.runtime.loop.stop_reasons import INTERRUPTED
 class EvaluationCallback(Callback):
     """Evaluates when `eval_interval` is crossed: on the same initial states, on held-out rows, or both.
 
-    All metrics of one moment are one row. Scores are written first; then the `listeners`, which come after this callback in a tick, get
-    `on_eval_end`, and after that their own hook of the tick.
+    All metrics of one moment are one row. It is written first; then the `listeners`, which come after
+    this callback in a tick, get `on_eval_end`, and after that their own hook of the tick.
     """
 
     def __init__(
@@ -92,9 +92,8 @@ class EvaluationCallback(Callback):
             with state.spans("log"):
                 writer.write_episodes(state.global_step, evaluation.returns, evaluation.lengths)
         latest = writer.latest
-        if (
-            evaluation is None
-        ):  # scores of a run that this one branched off from are none of its own
+        if evaluation is None:
+            # scores in the file are those of a run that this one branched off from
             latest = {name: value for name, value in latest.items() if name[:5] != "eval/"}
         self.listeners.on_eval_end(state, {**latest, **metrics})
         self.evaluated_at, self.owed = state.global_step, False
