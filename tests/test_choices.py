@@ -11,9 +11,9 @@ from rl_training.api import OptionGroup, resolve_config, unset_options
 from rl_training.cli.main import main
 from rl_training.config import ConfigError, meaning_of_none
 from rl_training.experiment import get_algorithm_spec, list_algorithm_specs, packaged_configs
-from rl_training.experiment.configs import load_config, read_config_text
 from rl_training.runtime import TrainConfig, train
 from rl_training.runtime.config.choices import default_options
+from rl_training.runtime.config.files import load_config, read_config_text
 from rl_training.runtime.config.train_config import group_classes
 from tests.support.runs import assert_same_run
 

@@ -11,8 +11,8 @@ import pytest
 
 from rl_training.config import ConfigError, parse_yaml
 from rl_training.experiment import TrainConfig, load_config, packaged_configs
-from rl_training.experiment.configs import apply_overrides, parse_assignments
 from rl_training.runtime import EarlyStoppingConfig
+from rl_training.runtime.config.files import apply_overrides, parse_assignments
 
 
 def problems(**values: Any) -> str:

@@ -16,7 +16,7 @@ from rl_training.api import parse_observations
 from rl_training.cli.main import main
 from rl_training.config import CheckpointError, ConfigError, parse_yaml
 from rl_training.experiment import load_config, read_run
-from rl_training.experiment.configs import parse_assignments
+from rl_training.runtime.config.files import parse_assignments
 
 
 def doubled(line: str, first: str) -> str:

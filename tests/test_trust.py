@@ -20,11 +20,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import yaml
+from rl_training.cli.seed_lines import SeedLines
 
 from rl_training import TD3BC, api
 from rl_training.cli.console import say_json, show_notes
 from rl_training.cli.main import main
-from rl_training.cli.seed_lines import SeedLines
 from rl_training.config import ConfigError, DatasetError, EnvError, visible
 from rl_training.data import load_transition_dataset
 from rl_training.envs import make_env, make_vector_env

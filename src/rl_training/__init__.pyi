@@ -11,6 +11,7 @@ from rl_training import models as models
 from rl_training import reports as reports
 from rl_training import runs as runs
 from rl_training import runtime as runtime
+from rl_training import sweeps as sweeps
 from rl_training.api import *  # noqa: F403
 
 __version__: str

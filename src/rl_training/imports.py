@@ -52,5 +52,11 @@ def starting_processes() -> Iterator[None]:
 
 def forget_safe_path() -> None:
     """Undo `starting_processes` in a process that was started, for programs that its environments run."""
-    if parent_process() is not None and os.environ.get(_SAFE_PATH) == _OURS:
+    if parent_process() is not None:
+        drop_safe_path()
+
+
+def drop_safe_path() -> None:
+    """Undo `starting_processes` in this process, which one of ours has started."""
+    if os.environ.get(_SAFE_PATH) == _OURS:
         del os.environ[_SAFE_PATH]

@@ -22,8 +22,8 @@ from rl_training.data import Batch, TransitionDataset
 from rl_training.engine import FusedAdam
 from rl_training.envs import make_raw_env
 from rl_training.experiment import load_config, packaged_configs
-from rl_training.experiment.configs import read_config_text
 from rl_training.runtime import predict_checkpoint, train
+from rl_training.runtime.config.files import read_config_text
 from rl_training.runtime.config.train_config import group_classes
 from rl_training.runtime.policy import Policy
 

@@ -21,12 +21,12 @@ from filelock import FileLock
 from rl_training import api
 from rl_training.config import parse_yaml
 from rl_training.data import TransitionDataset, load_transition_dataset
-from rl_training.experiment.configs import apply_overrides, parse_assignments, read_config_text
 from rl_training.runs.reading import read_run
 from rl_training.runtime import TrainConfig
 from rl_training.runtime.assemble import load_policy, open_checkpoint
 from rl_training.runtime.checkpoints.directories import find_checkpoint
 from rl_training.runtime.checkpoints.manifest import sealed
+from rl_training.runtime.config.files import apply_overrides, parse_assignments, read_config_text
 from tests.faults.support.twins import PROFILES, Twin, profile_values
 from tests.support.data import make_fields
 

@@ -5,7 +5,8 @@ Names are looked up when they are first used, so that importing this room costs 
 checkers.
 
 - `algorithms`  the managed classes: learn, evaluate, predict, save, load
-- `runs`        train, resume, evaluate and predict as functions; several seeds side by side
+- `runs`        train, resume, evaluate and predict as functions
+- `sweeps`      many runs: several seeds as a function
 - `data`        describe, check, convert and collect datasets
 - `catalog`     algorithms, packaged configurations, built-in datasets, options
 - `schema`      JSON Schema of configurations and options
@@ -21,8 +22,9 @@ from typing import Any
 _MODULES = {
     "rl_training.api.algorithms": ("ManagedAlgorithm", "algorithm", "load"),
     "rl_training.api.runs": (
-        "evaluate", "predict", "resume", "summarize_results", "train", "train_seeds",
+        "evaluate", "predict", "resume", "summarize_results", "train",
     ),
+    "rl_training.api.sweeps": ("train_seeds",),
     "rl_training.api.data": (
         "action_bounds", "check_dataset", "collect_dataset", "convert_dataset", "describe_dataset",
         "export_replay", "parse_observations", "read_observations", "save_actions",
@@ -35,8 +37,7 @@ _MODULES = {
     "rl_training.api.schema": ("config_schema", "option_schema"),
     "rl_training.algorithms.registry": ("get_algorithm_spec", "list_algorithm_specs"),
     "rl_training.config.packaged": ("packaged_configs",),
-    "rl_training.experiment.configs": ("load_config", "parse_assignments"),
-    "rl_training.experiment.seed_processes": ("SeedsFailedError",),
+    "rl_training.runtime.config.files": ("load_config", "parse_assignments"),
     "rl_training.ope.card": ("CardEstimate", "Interval", "ScoreCard", "estimator_label"),
     "rl_training.ope.fit_runs": ("FitInterruptedError",),
     "rl_training.ope.fitted_q": ("FitOptions",),
@@ -58,17 +59,41 @@ _MODULES = {
     "rl_training.reports.tables": ("comparison_facts", "side_facts", "write_tables"),
     "rl_training.reports.verdicts": ("Verdict",),
     "rl_training.data.checks.dataset_checks": ("Finding", "is_wrong"),
+    "rl_training.runs.durations": ("duration",),
     "rl_training.runs.layout": ("check_output_dir", "runs_in"),
     "rl_training.runs.metadata": ("package_versions",),
     "rl_training.runs.metrics": ("Sink", "register_logger"),
     "rl_training.runs.reading": ("RunReport", "Score", "read_run"),
+    "rl_training.sweeps.board": ("TrialBoard", "trial_cells", "trial_text"),
+    "rl_training.sweeps.description": ("Sweep", "Trial"),
+    "rl_training.sweeps.directory": ("SweepDirectory", "TrialRecord"),
+    "rl_training.sweeps.driver": ("Outcome",),
+    "rl_training.sweeps.executor": ("Limits",),
+    "rl_training.sweeps.probe": ("Estimate", "estimate"),
+    "rl_training.sweeps.running": (
+        "RunOptions", "SweepResult", "check_problems", "run_sweep", "trials_in",
+    ),
+    "rl_training.sweeps.summary": (
+        "PointSummary", "resume_sweep_command", "summarize_points", "sweep_facts",
+    ),
+    "rl_training.sweeps.seeds": ("SeedsFailedError", "run_seeds", "seed_trials"),
+    "rl_training.sweeps.status": ("TrialStatus",),
     "rl_training.runtime.callbacks": ("Callback",),
     "rl_training.runtime.checkpoints.directories": ("checkpoints_of", "find_checkpoint"),
     "rl_training.runtime.config.train_config": ("TrainConfig", "group_classes"),
     "rl_training.runtime.trainer": ("TrainResult",),
     "rl_training.runtime.trust": ("resume_command",),
 }  # fmt: skip
-_SUBMODULES = ("algorithms", "catalog", "data", "installation", "machine", "runs", "schema")
+_SUBMODULES = (
+    "algorithms",
+    "catalog",
+    "data",
+    "installation",
+    "machine",
+    "runs",
+    "schema",
+    "sweeps",
+)
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = sorted(_MODULE_OF)

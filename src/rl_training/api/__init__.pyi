@@ -27,15 +27,12 @@ from rl_training.api.runs import predict as predict
 from rl_training.api.runs import resume as resume
 from rl_training.api.runs import summarize_results as summarize_results
 from rl_training.api.runs import train as train
-from rl_training.api.runs import train_seeds as train_seeds
 from rl_training.api.schema import config_schema as config_schema
 from rl_training.api.schema import option_schema as option_schema
+from rl_training.api.sweeps import train_seeds as train_seeds
 from rl_training.config.packaged import packaged_configs as packaged_configs
 from rl_training.data.checks.dataset_checks import Finding as Finding
 from rl_training.data.checks.dataset_checks import is_wrong as is_wrong
-from rl_training.experiment.configs import load_config as load_config
-from rl_training.experiment.configs import parse_assignments as parse_assignments
-from rl_training.experiment.seed_processes import SeedsFailedError as SeedsFailedError
 from rl_training.ope.card import CardEstimate as CardEstimate
 from rl_training.ope.card import Interval as Interval
 from rl_training.ope.card import ScoreCard as ScoreCard
@@ -75,6 +72,7 @@ from rl_training.reports.tables import comparison_facts as comparison_facts
 from rl_training.reports.tables import side_facts as side_facts
 from rl_training.reports.tables import write_tables as write_tables
 from rl_training.reports.verdicts import Verdict as Verdict
+from rl_training.runs.durations import duration as duration
 from rl_training.runs.layout import check_output_dir as check_output_dir
 from rl_training.runs.layout import runs_in as runs_in
 from rl_training.runs.metadata import package_versions as package_versions
@@ -86,10 +84,36 @@ from rl_training.runs.reading import read_run as read_run
 from rl_training.runtime.callbacks import Callback as Callback
 from rl_training.runtime.checkpoints.directories import checkpoints_of as checkpoints_of
 from rl_training.runtime.checkpoints.directories import find_checkpoint as find_checkpoint
+from rl_training.runtime.config.files import load_config as load_config
+from rl_training.runtime.config.files import parse_assignments as parse_assignments
 from rl_training.runtime.config.train_config import TrainConfig as TrainConfig
 from rl_training.runtime.config.train_config import group_classes as group_classes
 from rl_training.runtime.trainer import TrainResult as TrainResult
 from rl_training.runtime.trust import resume_command as resume_command
+from rl_training.sweeps.board import TrialBoard as TrialBoard
+from rl_training.sweeps.board import trial_cells as trial_cells
+from rl_training.sweeps.board import trial_text as trial_text
+from rl_training.sweeps.description import Sweep as Sweep
+from rl_training.sweeps.description import Trial as Trial
+from rl_training.sweeps.directory import SweepDirectory as SweepDirectory
+from rl_training.sweeps.directory import TrialRecord as TrialRecord
+from rl_training.sweeps.driver import Outcome as Outcome
+from rl_training.sweeps.executor import Limits as Limits
+from rl_training.sweeps.probe import Estimate as Estimate
+from rl_training.sweeps.probe import estimate as estimate
+from rl_training.sweeps.running import RunOptions as RunOptions
+from rl_training.sweeps.running import SweepResult as SweepResult
+from rl_training.sweeps.running import check_problems as check_problems
+from rl_training.sweeps.running import run_sweep as run_sweep
+from rl_training.sweeps.running import trials_in as trials_in
+from rl_training.sweeps.seeds import SeedsFailedError as SeedsFailedError
+from rl_training.sweeps.seeds import run_seeds as run_seeds
+from rl_training.sweeps.seeds import seed_trials as seed_trials
+from rl_training.sweeps.status import TrialStatus as TrialStatus
+from rl_training.sweeps.summary import PointSummary as PointSummary
+from rl_training.sweeps.summary import resume_sweep_command as resume_sweep_command
+from rl_training.sweeps.summary import summarize_points as summarize_points
+from rl_training.sweeps.summary import sweep_facts as sweep_facts
 
 class AWAC(ManagedAlgorithm): ...
 class BC(ManagedAlgorithm): ...

@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 from rl_training.algorithms.registry import AlgorithmSpec, get_algorithm_spec
 from rl_training.config import CheckpointError, ConfigError, OutputError, Problem, RunError
 from rl_training.data.offline_dataset import TransitionDataset
-from rl_training.experiment.configs import load_config
 from rl_training.runtime.assemble import load_policy, new_run, open_checkpoint
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoints.format import Checkpoint, copy_checkpoint
 from rl_training.runtime.commands import open_online, open_run
+from rl_training.runtime.config.files import load_config
 from rl_training.runtime.config.train_config import TrainConfig
 from rl_training.runtime.policy import Policy
 from rl_training.runtime.scoring import evaluate_policy

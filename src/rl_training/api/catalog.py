@@ -15,8 +15,8 @@ from rl_training.algorithms.registry import (
 from rl_training.config import Options, dump_yaml_value, meaning_of_none
 from rl_training.data.builtin.library import BUILTIN
 from rl_training.data.replay_config import ReplayConfig
-from rl_training.experiment.configs import load_config
 from rl_training.runtime.config.choices import chosen_options, default_options
+from rl_training.runtime.config.files import load_config
 from rl_training.runtime.config.schedules import ScheduleConfig
 from rl_training.runtime.config.train_config import TrainConfig, group_classes
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rl_training.algorithms.registry import list_algorithm_specs
 from rl_training.config import RLTrainingError, packaged_configs
-from rl_training.experiment.configs import load_config
+from rl_training.runtime.config.files import load_config
 
 
 def installation_problems() -> list[str]:

@@ -20,6 +20,7 @@ from rl_training.cli import (
     report,
     show,
     signals,
+    sweep,
     train,
 )
 from rl_training.cli.console import note, say, show_notes, stdout_for_result
@@ -37,6 +38,7 @@ app = typer.Typer(
 )
 app.command("train")(train.train)
 app.command("resume")(train.resume)
+app.command("sweep")(sweep.sweep)
 app.command("eval")(policy.evaluate)
 app.command("predict")(policy.predict)
 app.add_typer(data.app, name="data")

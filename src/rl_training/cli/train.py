@@ -20,7 +20,7 @@ from rl_training.cli.console import (
     say_metrics,
     show_notes,
 )
-from rl_training.cli.seed_lines import SeedLines
+from rl_training.cli.trial_lines import TrialLines
 from rl_training.config import ConfigError
 
 if TYPE_CHECKING:
@@ -71,20 +71,20 @@ def train(
         )
     loaded = api.load_config(config, _with_options(values, output_dir=output_dir, device=device))
     numbers = [loaded.seed] if seeds is None else _parse_seeds(seeds)
-    try:
-        with SeedLines(numbers, quiet=quiet) as lines:
-            results = api.train_seeds(
-                loaded,
-                numbers,
-                jobs=jobs,
-                plugins=plugin,
-                progress_bar=not quiet,
-                auto_resume=auto_resume,
-                report=lines.show,
-            )
-    except api.SeedsFailedError as error:
-        _say_results(error.results, json)
-        raise
+    if len(numbers) == 1:
+        single = loaded.replace(seed=numbers[0])
+        results = [api.train(single, progress_bar=not quiet, auto_resume=auto_resume)]
+    else:
+        trials = api.seed_trials(loaded, numbers, auto_resume=auto_resume)
+        jobs = api.machine.default_jobs() if jobs is None else jobs
+        labels = {trial.name: f"seed {trial.config.seed}" for trial in trials}
+        try:
+            with TrialLines(labels, jobs=jobs, quiet=quiet) as lines:
+                options = api.RunOptions(jobs, 0, plugins=tuple(plugin), report=lines.show)
+                results = api.run_seeds(trials, options)
+        except api.SeedsFailedError as error:
+            _say_results(error.results, json)
+            raise
     _say_results(results, json)
     _exit_if_interrupted(results, len(numbers))
 

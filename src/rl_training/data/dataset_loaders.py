@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,22 @@ from rl_training.data.formats import FieldSource, get_format, problems_with_opti
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.packing.cache import pack_on_disk
 from rl_training.data.packing.pack import pack
+
+_sharing: ContextVar[bool] = ContextVar("sharing", default=False)
+
+
+@contextmanager
+def sharing_memory() -> Iterator[None]:
+    """Context in which data that other processes may load, too, is mapped, so that its memory is there once."""
+    token = _sharing.set(True)
+    try:
+        yield
+    finally:
+        _sharing.reset(token)
+
+
+def shares_memory() -> bool:
+    return _sharing.get()
 
 
 def load_transition_dataset(

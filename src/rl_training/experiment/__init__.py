@@ -1,11 +1,9 @@
-"""Experiments: configurations from files, several seeds, the registry of algorithms.
+"""Experiments: several seeds of a configuration, and names that users import from here.
 
 Names are looked up when they are first used, so that reading run directories costs no torch import.
 
-- `configs`         configuration files, packaged configurations, overrides
-- `manager`         `ExperimentManager`: several seeds and their summary
-- `seed_processes`  seeds side by side in processes, and `seed_training`, what runs in each
-- `registry`        algorithms by name
+- `manager`   `ExperimentManager`: several seeds and their summary
+- `registry`  algorithms by name
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rl_training.config.packaged import packaged_configs
-    from rl_training.experiment.configs import load_config
     from rl_training.experiment.manager import ExperimentManager
     from rl_training.experiment.registry import (
         AlgorithmSpec,
@@ -25,6 +22,7 @@ if TYPE_CHECKING:
         register_algorithm,
     )
     from rl_training.runs.reading import RunReport, read_run
+    from rl_training.runtime.config.files import load_config
     from rl_training.runtime.config.train_config import TrainConfig
 
 __all__ = [
@@ -47,7 +45,7 @@ _MODULES = {
     "TrainConfig": "rl_training.runtime.config.train_config",
     "get_algorithm_spec": "rl_training.experiment.registry",
     "list_algorithm_specs": "rl_training.experiment.registry",
-    "load_config": "rl_training.experiment.configs",
+    "load_config": "rl_training.runtime.config.files",
     "load_plugin": "rl_training.experiment.registry",
     "packaged_configs": "rl_training.config.packaged",
     "read_run": "rl_training.runs.reading",

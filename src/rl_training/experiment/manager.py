@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from rl_training.config import ConfigError, RunError
-from rl_training.experiment.seed_processes import (
-    Report,
-    SeedsFailedError,
-    train_in_processes,
-)
 from rl_training.reports.configurations import deviation
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.commands import train
 from rl_training.runtime.config.train_config import TrainConfig
 from rl_training.runtime.trainer import INTERRUPTED, TrainResult
+from rl_training.sweeps.running import RunOptions
+from rl_training.sweeps.seeds import SeedsFailedError, check_seeds, run_seeds, seed_trials
 
 
 @dataclass(frozen=True)
@@ -32,20 +29,17 @@ class ExperimentManager:
         callbacks: Callable[[TrainConfig], Iterable[Callback]] | None = None,
         jobs: int = 1,
         plugins: Sequence[str] = (),
-        report: Report = lambda *_: None,
         progress_bar: bool = False,
         auto_resume: bool = False,
     ) -> list[TrainResult]:
         """Train every seed into a run directory of its own; returns one result per seed.
 
         With `jobs` above 1 that many seeds run side by side, each in a process. Such a process
-        imports `plugins` and cannot take callbacks; `report` is called with each of its messages.
-        Otherwise the seeds run one after the other in this process, and `callbacks` makes fresh
-        callbacks for each run. Either way a seed that fails leaves the others alone, and after
-        Ctrl-C the results of the seeds that had begun are returned.
+        imports `plugins` and cannot take callbacks. Otherwise the seeds run one after the other in this
+        process, and `callbacks` makes fresh callbacks for each run. Either way a seed that fails leaves
+        the others alone, and after Ctrl-C the results of the seeds that had begun are returned.
         """
-        if not seeds or len(set(seeds)) != len(seeds):
-            raise ConfigError(f"seeds must be distinct and at least one, got {list(seeds)}")
+        check_seeds(seeds)
         if jobs < 1:
             raise ConfigError(f"jobs must be at least 1, got {jobs}")
         configs = [self.config.replace(seed=seed) for seed in seeds]
@@ -54,9 +48,8 @@ class ExperimentManager:
                 raise ConfigError(
                     f"callbacks cannot be sent to the processes of {jobs} jobs: train with jobs=1"
                 )
-            return train_in_processes(
-                configs, jobs=jobs, plugins=plugins, report=report, auto_resume=auto_resume
-            )
+            trials = seed_trials(self.config, seeds, auto_resume=auto_resume)
+            return run_seeds(trials, RunOptions(jobs=jobs, retries=0, plugins=tuple(plugins)))
         results: list[TrainResult] = []
         errors: dict[int, str] = {}
         for config in configs:

@@ -23,6 +23,7 @@ CHECKPOINTS = "checkpoints"
 STEP_PREFIX = "step_"  # of a checkpoint's name
 MANIFEST = "manifest.json"  # of a checkpoint
 RESULT = "result.json"
+ARTIFACTS = (CONFIG, METADATA, METRICS, PROGRESS, EVALUATIONS, TENSORBOARD, CHECKPOINTS, RESULT)
 MAX_METRICS_BYTES = 2**30  # of one file of metrics
 _DISK_ERRORS = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES, errno.EIO)
 
@@ -41,11 +42,15 @@ def check_output_dir(output_dir: str | Path, name: str = "output_dir") -> None:
         raise OutputError(f"{name} {str(output_dir)!r}: {nearest} is not writable")
 
 
+def run_name(algo: str, env_id: str | None, seed: int, ending: str) -> str:
+    environment = re.sub(r"[^\w.-]", "-", env_id or "logs")  # an id from a file may hold anything
+    return f"{algo}__{environment}__seed{seed}__{ending}"
+
+
 def create_run_dir(output_dir: str | Path, algo: str, env_id: str | None, seed: int) -> Path:
     """Create `<output_dir>/<algo>__<env>__seed<k>__<timestamp>`; an existing one gets a number."""
-    environment = re.sub(r"[^\w.-]", "-", env_id or "logs")  # an id from a file may hold anything
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    base = Path(output_dir).expanduser() / f"{algo}__{environment}__seed{seed}__{stamp}"
+    base = Path(output_dir).expanduser() / run_name(algo, env_id, seed, stamp)
     for number in range(1, 1000):
         path = base if number == 1 else base.with_name(f"{base.name}-{number}")
         try:

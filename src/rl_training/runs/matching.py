@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rl_training.config import RLTrainingError, dump_yaml, parse_yaml
+from rl_training.config import CheckpointError, RLTrainingError, dump_yaml, parse_yaml
 from rl_training.files import read_regular
 from rl_training.runs.layout import CHECKPOINTS, CONFIG, runs_below, step_directories
 
@@ -16,6 +16,14 @@ def newest_run_of(config: Mapping[str, Any], output_dir: str | Path) -> Path | N
     wanted = _comparable(parse_yaml(dump_yaml(config)))  # as it would be read from a file
     runs = reversed(runs_below(Path(output_dir).expanduser()))
     return next((run for run in runs if _is_wanted(run, wanted)), None)
+
+
+def check_is_run_of(run: Path, config: Mapping[str, Any]) -> None:
+    """Refuse a run of another configuration."""
+    if _read(run / CONFIG) != _comparable(parse_yaml(dump_yaml(config))):
+        raise CheckpointError(
+            f"{run} holds a run of another configuration: remove it, or train in another directory"
+        )
 
 
 def _is_wanted(run: Path, wanted: dict[str, Any] | None) -> bool:

@@ -113,7 +113,7 @@ def read_run(
     run = Path(path)
     check_is_run(run)
     config = _read_config(run)
-    result = _read_json(run / RESULT)
+    result = read_result(run)
     saved = _newest_manifest(run)
     step: int = saved.get("progress", {}).get("global_step", 0)
     evaluations = Evaluations()
@@ -134,6 +134,11 @@ def read_run(
         warnings=result_warnings(run),
         **asdict(read_provenance(run)),
     )
+
+
+def read_result(run: Path) -> dict[str, Any]:
+    """Read `result.json`; empty for a run that has not come to its end."""
+    return _read_json(run / RESULT)
 
 
 def check_is_run(run: Path) -> None:

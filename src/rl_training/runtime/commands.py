@@ -11,8 +11,14 @@ from rl_training.algorithms.registry import list_algorithm_specs
 from rl_training.config import ConfigError
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.envs.env_config import reward_wrappers_of
-from rl_training.runs.layout import METRICS, finished_step, result_warnings
-from rl_training.runs.matching import newest_run_of
+from rl_training.runs.layout import (
+    CHECKPOINTS,
+    METRICS,
+    finished_step,
+    result_warnings,
+    step_directories,
+)
+from rl_training.runs.matching import check_is_run_of, newest_run_of
 from rl_training.runs.reading import latest_metrics, read_rows
 from rl_training.runtime.assemble import (
     checkpoint_config,
@@ -62,6 +68,27 @@ def train(
             return _executed(opened, progress_bar)
     run = new_run(config, callbacks=callbacks, dataset=dataset)
     return run.execute(progress_bar=progress_bar)
+
+
+def train_in(
+    run_dir: Path,
+    config: TrainConfig,
+    *,
+    callbacks: Iterable[Callback] = (),
+    dataset: TransitionDataset | None = None,
+) -> TrainResult:
+    """Train in a directory of this name: begin there, go on with the run in it, or return its result.
+
+    The same call therefore makes the same run, however often it is killed in between.
+    """
+    trust(config.env_id)
+    if step_directories(run_dir / CHECKPOINTS):
+        check_is_run_of(run_dir, config.with_absolute_paths().as_dict())
+        opened = open_run(run_dir, accept_stop=True, callbacks=callbacks, dataset=dataset)
+        return _executed(opened, progress_bar=False)
+    run = new_run(config, callbacks=callbacks, dataset=dataset)
+    run.directory = run_dir
+    return run.execute()
 
 
 def resume(

@@ -37,6 +37,7 @@ __all__ = [
     "SavedPreparation",
     "TrainingData",
     "build_offline_dataset",
+    "check_actions",
     "check_environment",
     "load_and_split",
     "prepare",
@@ -221,6 +222,12 @@ def prepare_online(config: TrainConfig, spec: ProblemSpec | None = None) -> Trai
     spec = infer_env_spaces(config.env_id, config.groups.env)
     check_action_kind(config, spec, None)
     return TrainingData(spec)
+
+
+def check_actions(config: TrainConfig) -> None:
+    """Refuse an environment that is not there or whose actions the algorithm does not take."""
+    if config.env_id is not None:
+        check_action_kind(config, infer_env_spaces(config.env_id, config.groups.env), None)
 
 
 def check_environment(config: TrainConfig, policy: ProblemSpec) -> None:

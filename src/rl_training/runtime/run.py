@@ -33,7 +33,12 @@ from rl_training.runtime.evaluation.validation import Validator
 from rl_training.runtime.experience.collector import CollectError, PolicyError
 from rl_training.runtime.experience.protocols import Experience
 from rl_training.runtime.loop.callback import Callback, CallbackList
-from rl_training.runtime.loop.divergence import BatchInspector, DivergedError, refuse_diverged
+from rl_training.runtime.loop.divergence import (
+    BatchInspector,
+    DivergedError,
+    DivergedRunError,
+    refuse_diverged,
+)
 from rl_training.runtime.loop.interrupt import Interrupt, InterruptCallback, StepGuard
 from rl_training.runtime.loop.logging import LoggingCallback, MetricsLog
 from rl_training.runtime.loop.machine import using_machine
@@ -66,6 +71,7 @@ class Run:
     checkpoint: Checkpoint | None = None  # the one to go on from
     continues: bool = True  # as the same run; otherwise as a new one with its networks
     lock: RunLock | None = None  # of the directory to go on in; a new one is made without it
+    directory: Path | None = None  # to begin in, instead of a new one in `output_dir`
     watcher: Watcher | None = None  # while it is executed
 
     def execute(self, *, progress_bar: bool = False) -> TrainResult:
@@ -92,6 +98,7 @@ class Run:
                     self.data,
                     self.checkpoint,
                     lock=self.lock,
+                    directory=self.directory,
                     made_progress=lambda: self.state.progress() != began,
                 )
             )
@@ -101,7 +108,7 @@ class Run:
             try:
                 self._train(run_dir, writer, evaluator, interrupt)
             except (DivergedError, PolicyError) as error:
-                raise RunError(self._divergence(error, run_dir)) from None
+                raise DivergedRunError(self._divergence(error, run_dir)) from None
             reason = self.state.stop_reason
             if reason != INTERRUPTED:
                 seconds = self.state.spans.totals()

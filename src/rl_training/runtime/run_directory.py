@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rl_training.config import CheckpointError
+from rl_training.config import CheckpointError, OutputError
 from rl_training.files import read_regular, write_bytes
 from rl_training.runs.layout import (
+    ARTIFACTS,
     CHECKPOINTS,
     CONFIG,
     EVALUATIONS,
@@ -148,16 +149,24 @@ def open_run_directory(
     *,
     lock: RunLock | None,
     made_progress: Callable[[], bool],
+    directory: Path | None = None,
 ) -> Iterator[Path]:
     """Lock the directory of a run, a new one without `lock`, and describe the run in it.
 
-    `origin` is the checkpoint that the run goes on from. A new directory is removed after an error
-    that came before anything was learned.
+    `origin` is the checkpoint that the run goes on from. A new directory, called `directory` if that is given,
+    is removed after an error that came before anything was learned.
     """
     is_new = lock is None
-    path = _new_directory(config, origin) if lock is None else lock.run_dir
+    if lock is not None:
+        path = lock.run_dir
+    else:
+        path = _new_directory(config, origin) if directory is None else _made(directory)
+    held = lock
     try:
-        with lock or RunLock(path), disk_errors_named(path):
+        held = held or RunLock(path)
+        with held, disk_errors_named(path):
+            if is_new and directory is not None:
+                _clear(path)
             if origin is not None and not is_new:
                 (path / RESULT).unlink(missing_ok=True)
                 note_resume(path, config.as_dict(), origin.path)
@@ -165,7 +174,8 @@ def open_run_directory(
                 _describe(path, config, data, origin)
             yield path
     except BaseException:
-        if is_new and not made_progress() and not step_directories(path / CHECKPOINTS):
+        is_ours = is_new and (held is not None or directory is None)
+        if is_ours and not made_progress() and not step_directories(path / CHECKPOINTS):
             shutil.rmtree(path, ignore_errors=True)
         raise
 
@@ -178,6 +188,30 @@ def _new_directory(config: TrainConfig, origin: Checkpoint | None) -> Path:
     if origin is not None:
         log.info("%s stays as it is; going on in %s", origin.path, path)
     return path
+
+
+def _made(directory: Path) -> Path:
+    if directory.is_symlink():
+        raise OutputError(
+            f"{directory} is a link: a run that begins there could overwrite anything"
+        )
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot create {directory}: {error.strerror}") from None
+    return directory
+
+
+def _clear(path: Path) -> None:
+    """Remove what a process left that was killed before its first checkpoint."""
+    if step_directories(path / CHECKPOINTS):
+        raise OutputError(f"{path} holds a run with checkpoints: go on with it instead")
+    for name in ARTIFACTS:
+        entry = path / name
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink(missing_ok=True)
 
 
 def _describe(

@@ -41,6 +41,10 @@ class DivergedError(RunError):
         )
 
 
+class DivergedRunError(RunError):
+    """Divergence of a run, with the checkpoint that is intact; the run would diverge again from there."""
+
+
 def diverged_networks(algorithm: Any) -> list[str]:
     """Networks with a parameter, or an optimizer moment of one, that is not finite."""
     children = algorithm.named_children() if hasattr(algorithm, "named_children") else ()

@@ -13,6 +13,7 @@ from rich.table import Column
 from rich.text import Text
 
 from rl_training.config import lasting, visible
+from rl_training.runs.durations import duration
 from rl_training.runtime.config.controls import VALIDATION_METRICS
 from rl_training.runtime.loop.callback import Callback
 
@@ -32,13 +33,6 @@ def fit(parts: list[str], width: int) -> str:
         if len(line) + 2 + len(part) <= width:
             line += f"  {part}"
     return line[: max(width, 0)]
-
-
-def duration(seconds: float) -> str:
-    """Round to the unit that reads well: `12 s`, `34 min`, `5.6 h`."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6_000 else f"{seconds / 3_600:.1f} h"
 
 
 def score_of(metrics: Mapping[str, float], watched: str = "") -> str:

@@ -11,7 +11,7 @@ import gymnasium as gym
 
 from rl_training.config import ConfigError, Problem
 from rl_training.data.dataset_config import PLACEHOLDER, DatasetChoice
-from rl_training.data.dataset_loaders import load_transition_dataset
+from rl_training.data.dataset_loaders import load_transition_dataset, shares_memory
 from rl_training.data.formats import get_format, list_formats
 from rl_training.data.offline_dataset import TransitionDataset
 from rl_training.data.offline_mixers import mix_transition_datasets
@@ -124,8 +124,7 @@ def _load(
     dataset_format = get_format(choice.dataset_kind)
     if "dataset_seed" in dataset_format.keys:
         options.setdefault("dataset_seed", dataset_seed(config.seed))
-    in_memory = config.groups.dataset.dataset_in_memory
-    if not in_memory and "dataset_in_memory" in dataset_format.keys:
+    if _is_mapped(config) and "dataset_in_memory" in dataset_format.keys:
         options["dataset_in_memory"] = False  # of a mixture, all parts
     if not dataset_format.needs_env:
         dataset = load_transition_dataset(dataset_format.name, **options)
@@ -135,6 +134,14 @@ def _load(
     env = _rollout_env(config.env_id, config, saved)
     with closing(env, config.env_id), naming_the_env(config.env_id):
         return load_transition_dataset(dataset_format.name, env=env, **options)
+
+
+def _is_mapped(config: TrainConfig) -> bool:
+    """Decide whether files are mapped: if the option says so, or is left to processes that share memory."""
+    options = config.groups.dataset
+    if "dataset_in_memory" in options.model_fields_set:
+        return not options.dataset_in_memory
+    return shares_memory()
 
 
 def _rollout_env(

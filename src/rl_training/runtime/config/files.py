@@ -74,12 +74,18 @@ def _log(path: Path) -> str:
     )
 
 
-def load_config(name: str | Path, overrides: Mapping[str, Any] | None = None) -> TrainConfig:
-    """Load and check a configuration; `overrides` have dotted keys, or bare ones if unambiguous."""
+def read_config_values(name: str | Path) -> dict[str, Any]:
+    """Read a configuration without checking what its keys and values are."""
     text, origin = read_config_text(name)
     values = parse_yaml(text, origin)
     if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
         raise ConfigError(f"{origin} must be a mapping of names to values")
+    return values
+
+
+def load_config(name: str | Path, overrides: Mapping[str, Any] | None = None) -> TrainConfig:
+    """Load and check a configuration; `overrides` have dotted keys, or bare ones if unambiguous."""
+    values = read_config_values(name)
     try:
         return TrainConfig(**apply_overrides(values, overrides or {}))
     except ConfigError as error:

@@ -1,0 +1,114 @@
+"""Many runs at once: a live table on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from rl_training import api
+from rl_training.cli.console import note
+from rl_training.config import lasting, visible
+
+if TYPE_CHECKING:
+    from rl_training.api import TrialStatus
+
+LINE_SECONDS = 10.0  # between two plain lines of one trial, times the number that run
+REFRESH_SECONDS = 1.0  # of the table
+_ORDER = {
+    "running": 0,
+    "starting": 1,
+    "failed": 2,
+    "paused": 3,
+    "interrupted": 4,
+    "waiting": 5,
+    "ended": 6,
+}
+
+
+class TrialLines:
+    """Shows where each trial is: state, step, speed, last score, time left.
+
+    `labels` say in words what each trial is.
+    """
+
+    def __init__(self, labels: Mapping[str, str], *, jobs: int = 1, quiet: bool = False) -> None:
+        self._labels, self._quiet = dict(labels), quiet
+        self._board = api.TrialBoard(labels, jobs=jobs)
+        self._warned: set[str] = set()
+        self._written: dict[str, float] = {}
+        self._scores: dict[str, str] = {}
+        self._refreshed = 0.0
+        self._live: Live | None = None
+
+    def __enter__(self) -> TrialLines:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def know(self, name: str, status: TrialStatus) -> None:
+        """Take what is known of a trial before anything is started."""
+        self._board.statuses[name] = status
+
+    def show(self, name: str, status: TrialStatus) -> None:
+        """Take the status of a trial that has changed."""
+        label = self._labels[name]
+        before = self._board.statuses[name]
+        self._board.statuses[name] = status
+        for text in status.warnings:
+            if text not in self._warned:  # the same log makes every trial say the same
+                self._warned.add(text)
+                self._write(f"{label}  warning: {text}")
+        if self._quiet:
+            return
+        has_scored = bool(status.score) and status.score != self._scores.get(name)
+        if sys.stderr.isatty():
+            self._refresh()
+            if has_scored:
+                self._scores[name] = status.score
+        elif before.state != status.state or has_scored or self._is_due(name):
+            self._scores[name] = status.score
+            self._written[name] = time.monotonic()
+            self._write(f"{label}  {api.trial_text(status)}")
+
+    def _is_due(self, name: str) -> bool:
+        pause = LINE_SECONDS * max(1, self._board.count("running"))
+        return time.monotonic() - self._written.get(name, 0.0) >= pause
+
+    def _refresh(self) -> None:
+        if self._live is None:
+            console = Console(file=lasting(sys.stderr))
+            self._live = Live(console=console, transient=True, auto_refresh=False)
+            self._live.start()
+        if time.monotonic() - self._refreshed >= REFRESH_SECONDS:
+            self._refreshed = time.monotonic()
+            height = self._live.console.height
+            self._live.update(trial_table(self._board, rows=max(3, height - 4)), refresh=True)
+
+    def _write(self, line: str) -> None:
+        if self._live is not None:
+            self._live.console.print(Text(visible(line)), soft_wrap=True)  # above the table
+            return
+        note(line)
+
+
+def trial_table(board: api.TrialBoard, rows: int) -> Table:
+    """Draw the trials that fit, what goes on first, and a line about all."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+    for _ in range(5):
+        table.add_column(no_wrap=True)
+    names = sorted(board.statuses, key=lambda name: _ORDER[board.statuses[name].state])
+    for name in names[:rows]:
+        cells = api.trial_cells(board.statuses[name])
+        table.add_row(*(Text(visible(text)) for text in (board.labels[name], *cells)))
+    table.add_row(Text(board.summary()))
+    return table

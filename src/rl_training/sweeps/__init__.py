@@ -1,0 +1,45 @@
+"""Many runs: described once, carried out on this machine or a cluster, stopped and continued at any time.
+
+Every trial is an ordinary run directory; nothing about a run knows that it is part of a sweep.
+
+    sweep file -> description -> trials -> driver -> executor -> a process for each trial -> run directory
+                                             |                          |
+                                             +------ status files <-----+
+
+- `axes`         values that one key takes: listed, drawn, conditional
+- `description`  sweep files: bases, axes, points, seeds; the trials that they make
+- `directory`    directory of a sweep, `status` of a trial in it, `board`: both in words; these need no torch
+- `running`      running a sweep in its directory; `seeds` of one configuration without one
+- `driver`       which trial starts when, what is tried again
+- `executor`     interface to what carries trials out; `local`: processes of this machine
+- `nursery`      process that forks those of the local executor; `worker`: what runs in each
+- `probe`        estimate of the time that a sweep will take
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rl_training.sweeps.description import Sweep, Trial
+    from rl_training.sweeps.running import RunOptions, SweepResult, run_sweep
+
+__all__ = ["RunOptions", "Sweep", "SweepResult", "Trial", "run_sweep"]
+_MODULES = {
+    "RunOptions": "rl_training.sweeps.running",
+    "Sweep": "rl_training.sweeps.description",
+    "SweepResult": "rl_training.sweeps.running",
+    "Trial": "rl_training.sweeps.description",
+    "run_sweep": "rl_training.sweeps.running",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
