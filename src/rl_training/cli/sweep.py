@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,17 +19,9 @@ from rl_training.cli.console import (
     say_table,
     show_notes,
 )
+from rl_training.cli.executing import JobsOption, MemoryOption, NiceOption, RetriesOption, limits_of
 from rl_training.cli.trial_lines import TrialLines
 from rl_training.config import ConfigError, dump_yaml_value
-
-JobsOption = Annotated[int | None, typer.Option(help="Runs at a time (default: the cores).")]
-RetriesOption = Annotated[
-    int, typer.Option(help="How often a run that crashed is begun again, from its last checkpoint.")
-]
-NiceOption = Annotated[int, typer.Option(help="Nice level of each run, 0 to 19.", min=0, max=19)]
-MemoryOption = Annotated[
-    str | None, typer.Option(help="Memory that each run may allocate, such as 4GB.")
-]
 
 
 def sweep(
@@ -73,7 +64,7 @@ def sweep(
     if dry_run:
         _show_plan(trials, directory, jobs, json)
         return
-    limits = api.Limits(nice, parse_memory(memory))
+    limits = limits_of(nice, memory)
     with TrialLines({t.name: t.label for t in trials}, jobs=jobs, quiet=quiet) as lines:
         files = api.SweepDirectory(directory.absolute())
         for trial in trials:
@@ -81,16 +72,6 @@ def sweep(
         options = api.RunOptions(jobs, retries, limits, tuple(plugin), lines.show)
         result = api.run_sweep(trials, directory, description=description, options=options)
     _say_result(result, directory, json)
-
-
-def parse_memory(text: str | None) -> int | None:
-    """Read `4GB`, `500MB` or a number of bytes."""
-    if text is None:
-        return None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)B?", text.strip(), re.IGNORECASE)
-    if match is None or float(match[1]) <= 0:
-        raise ConfigError(f"--memory {text!r}: write a size such as 4GB or 500MB")
-    return int(float(match[1]) * 1000 ** " KMGT".index(match[2].upper() or " "))
 
 
 def _show_plan(trials: Sequence[api.Trial], directory: Path, jobs: int, json: bool) -> None:
