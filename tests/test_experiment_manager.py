@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rl_training.experiment.seed_processes import SeedsFailedError
 
 from rl_training.config import ConfigError, RunError
 from rl_training.experiment import ExperimentManager
 from rl_training.runtime import Callback, TrainConfig, TrainerState, TrainResult
 from rl_training.runtime.loop.stop_reasons import INTERRUPTED
+from rl_training.sweeps.seeds import SeedsFailedError
 
 
 def seed_of(result: TrainResult) -> int:

@@ -10,16 +10,18 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from rl_training.cli import seed_lines
+from rl_training.cli import trial_lines
 from rl_training.cli.main import main
 from rl_training.runs.reading import read_rows
 from rl_training.runtime import resume
+from rl_training.sweeps.status import TrialStatus
 
 BROKEN_LOGGER = """
 from rl_training.config import RunError
@@ -200,13 +202,27 @@ class Terminal:
 
 def test_a_terminal_shows_one_line_for_each_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
-    monkeypatch.setattr(seed_lines.sys, "stderr", terminal)
-    running = {"state": "running", "step": 5, "total": 10, "updates_per_second": 7.0}
-    with seed_lines.SeedLines([1, 2]) as lines:
-        lines.show(1, {**running, "score": ""})
-        lines.show(1, {**running, "step": 6, "score": "return -3.2"})
-        lines.show(1, {"state": "warning", "text": "the sun [red] is low"})
-    shown = [re.sub(r"\x1b\[\??\d+\w", "", line).rstrip() for line in terminal.text.splitlines()]
-    assert "seed 1  warning: the sun [red] is low" in shown
-    assert "seed 1  6/10  7 updates/s  return -3.2" in shown
-    assert "seed 2  waiting" in shown
+    monkeypatch.setattr(trial_lines.sys, "stderr", terminal)
+    monkeypatch.setattr(trial_lines, "REFRESH_SECONDS", 0.0)
+    running = TrialStatus("running", step=5, total=10, updates_per_second=7.0, steps_per_second=1.0)
+    with trial_lines.TrialLines({"a": "seed 1", "b": "seed 2"}) as lines:
+        lines.show("a", running)
+        lines.show("a", replace(running, step=6, score="return -3.2"))
+        lines.show("a", replace(running, step=6, warnings=("the sun [red] is low",)))
+    shown = [re.sub(r"\x1b\[\??\d+\w", "", line).split() for line in terminal.text.splitlines()]
+    assert ["seed", "1", "warning:", "the", "sun", "[red]", "is", "low"] in shown
+    assert [
+        "seed",
+        "1",
+        "running",
+        "6/10",
+        "7",
+        "updates/s",
+        "return",
+        "-3.2",
+        "4",
+        "s",
+        "left",
+    ] in shown
+    assert ["seed", "2", "waiting"] in shown
+    assert ["1", "running,", "1", "waiting;", "about", "14", "s", "left"] in shown

@@ -20,11 +20,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import yaml
-from rl_training.cli.seed_lines import SeedLines
 
 from rl_training import TD3BC, api
 from rl_training.cli.console import say_json, show_notes
 from rl_training.cli.main import main
+from rl_training.cli.trial_lines import TrialLines
 from rl_training.config import ConfigError, DatasetError, EnvError, visible
 from rl_training.data import load_transition_dataset
 from rl_training.envs import make_env, make_vector_env
@@ -34,6 +34,7 @@ from rl_training.runs.layout import create_run_dir
 from rl_training.runtime import TrainConfig, train, trust
 from rl_training.runtime.checkpoints.manifest import sealed
 from rl_training.runtime.loop.progress import ProgressCallback
+from rl_training.sweeps.status import TrialStatus
 from tests.support.envs import ScriptedEnv
 
 MODULE = """
@@ -451,14 +452,15 @@ def test_warnings_and_notes_are_made_visible(capfd: pytest.CaptureFixture[str]) 
     show_notes()
     logging.getLogger("rl_training").warning("%s", EVIL)
     warnings.warn(f"\x1b[33mWARN: {EVIL}\x1b[0m", UserWarning, stacklevel=1)
-    SeedLines([1]).show(1, {"state": "note", "text": EVIL})
-    SeedLines([1]).show(1, {"state": "failed", "error": EVIL})
+    TrialLines({"a": "seed 1"}).show("a", TrialStatus("waiting", warnings=(EVIL,)))
+    TrialLines({"a": "seed 1"}).show("a", TrialStatus("failed", error=EVIL))
     written = capfd.readouterr().err
     assert written.splitlines() == [
         f"warning: {SHOWN}",
         f"warning: WARN: {SHOWN}",
-        f"seed 1  note: {SHOWN}",
-        f"seed 1  failed: {SHOWN}",
+        f"seed 1  warning: {SHOWN}",
+        "seed 1  waiting",
+        f"seed 1  failed  {SHOWN}",
     ]
 
 

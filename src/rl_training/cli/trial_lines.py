@@ -91,7 +91,9 @@ class TrialLines:
         if time.monotonic() - self._refreshed >= REFRESH_SECONDS:
             self._refreshed = time.monotonic()
             height = self._live.console.height
-            self._live.update(trial_table(self._board, rows=max(3, height - 4)), refresh=True)
+            width = self._live.console.width
+            table = trial_table(self._board, rows=max(3, height - 4), width=width)
+            self._live.update(table, refresh=True)
 
     def _write(self, line: str) -> None:
         if self._live is not None:
@@ -100,15 +102,18 @@ class TrialLines:
         note(line)
 
 
-def trial_table(board: api.TrialBoard, rows: int) -> Table:
+def trial_table(board: api.TrialBoard, rows: int, width: int) -> Table:
     """Draw the trials that fit, what goes on first, and a line about all."""
+    names = sorted(board.statuses, key=lambda name: _ORDER[board.statuses[name].state])[:rows]
+    cells = {name: api.trial_cells(board.statuses[name]) for name in names}
+    taken = sum(max((len(row[at]) for row in cells.values()), default=0) + 2 for at in range(5))
     table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+    table.add_column(no_wrap=True, overflow="ellipsis", max_width=max(12, width - taken))
     for _ in range(5):
-        table.add_column(no_wrap=True)
-    names = sorted(board.statuses, key=lambda name: _ORDER[board.statuses[name].state])
-    for name in names[:rows]:
-        cells = api.trial_cells(board.statuses[name])
-        table.add_row(*(Text(visible(text)) for text in (board.labels[name], *cells)))
-    table.add_row(Text(board.summary()))
-    return table
+        table.add_column(no_wrap=True, overflow="ellipsis")
+    for name in names:
+        table.add_row(*(Text(visible(text)) for text in (board.labels[name], *cells[name])))
+    lines = Table.grid()
+    lines.add_row(table)
+    lines.add_row(Text(board.summary(), no_wrap=True, overflow="ellipsis"))
+    return lines

@@ -166,8 +166,10 @@ def _import_everything() -> None:
 def main() -> None:
     """Serve the executor that started this process, or carry out the one task that a nursery has sent."""
     drop_safe_path()
-    for name in ("SIGINT", "SIGHUP", "SIGTERM"):
-        signal.signal(getattr(signal, name), signal.SIG_IGN)  # the executor decides
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the executor decides
+    # held back, so that a task finds the signal that came before it could listen
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     if len(sys.argv) > 1:
         message = json.load(sys.stdin)
         sys.path[:] = message["path"]

@@ -18,6 +18,7 @@ from typing import IO, Any
 
 import numpy as np
 import torch
+from filelock import FileLock
 from torch import Tensor
 
 from rl_training.config import OutputError
@@ -44,13 +45,29 @@ def pack_on_disk(
     key = hashlib.sha256(json.dumps(paths).encode()).hexdigest()[:24]
     path = _packed_directory() / f"{key}.bin"
     packed = _open(path, stamp)
-    if packed is None:
-        with open_source() as source:
-            _build(path, stamp, source)
-        packed = _open(path, stamp)
+    if packed is not None:
+        return packed
+    with _building(path):
+        packed = _open(path, stamp)  # another process may have packed it in the meantime
         if packed is None:
-            raise OutputError(f"{path} could not be read back after it was written")
+            with open_source() as source:
+                _build(path, stamp, source)
+            packed = _open(path, stamp)
+    if packed is None:
+        raise OutputError(f"{path} could not be read back after it was written")
     return packed
+
+
+@contextmanager
+def _building(path: Path) -> Iterator[None]:
+    """Let one process at a time pack a dataset, so that many that start together read its files once."""
+    lock = FileLock(path.with_suffix(".lock"))
+    with _writing(path.parent):
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def temporary_rows(rows: int, width: int) -> Tensor:
