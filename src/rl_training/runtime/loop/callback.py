@@ -124,7 +124,9 @@ class CallbackList(Callback):
             callback.close()
 
     def state_dict(self) -> dict[str, Any]:
-        states = {key: callback.state_dict() for key, callback in self._named()}
+        # what only watches, such as a progress bar, leaves no trace in the run
+        named = {key: callback.state_dict() for key, callback in self._named()}
+        states = {key: values for key, values in named.items() if values}
         for key, values in states.items():
             try:
                 json.dumps(values)
