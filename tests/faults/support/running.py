@@ -18,7 +18,7 @@ from tests.faults.support.twins import profile_values
 from tests.faults.support.verdicts import Case, Failure, Tally, Verdict
 
 KINDS = (
-    "kills", "file-operations", "bits", "signals", "environments", "hostile-files", "fuzz",
+    "kills", "sweeps", "file-operations", "bits", "signals", "environments", "hostile-files", "fuzz",
 )  # fmt: skip
 
 
