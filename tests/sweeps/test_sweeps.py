@@ -97,7 +97,7 @@ def fragile(
             {"env_kwargs.trouble": str(tmp_path / "none")},
             {"env_kwargs.trouble": str(tmp_path / "trouble")},
         ]
-        return Sweep.of(base=base, points=points)
+        return Sweep(base=base, points=points)
 
     return make
 
@@ -107,8 +107,7 @@ def test_a_run_that_crashes_goes_on_from_its_checkpoint_and_ends_equal(
     how: str, fragile: Callable[[str], Sweep], tmp_path: Path
 ) -> None:
     sweep = fragile(how)
-    trials = sweep.trials("sweep")
-    result = run_sweep(trials, "sweep", options=RunOptions(jobs=2, retries=1))
+    result = run_sweep(sweep, "sweep", options=RunOptions(jobs=2, retries=1))
     assert [(o.state, o.attempts) for o in result.outcomes] == [("ended", 1), ("ended", 2)]
     assert_same_as_alone(tmp_path / "sweep", sweep, tmp_path / "alone")
 
@@ -211,9 +210,9 @@ def names_in(directory: Path) -> list[str]:
 def test_a_run_beyond_its_memory_fails_alone_and_says_so(small_config: Any, tmp_path: Path) -> None:
     base = small_config("sac", algo_kwargs={"buffer_capacity": 50}).as_dict()
     hungry = {"hidden_sizes": [30_000, 3_000]}
-    sweep = Sweep.of(base=base, points=[{"batch_size": 16}, hungry])
+    sweep = Sweep(base=base, points=[{"batch_size": 16}, hungry])
     options = RunOptions(jobs=2, retries=0, limits=Limits(memory=700_000_000))
-    result = run_sweep(sweep.trials("sweep"), "sweep", options=options)
+    result = run_sweep(sweep, "sweep", options=options)
     assert [outcome.state for outcome in result.outcomes] == ["ended", "failed"]
     assert "out of memory: --memory allows 0.7 GB" in result.outcomes[1].error
 
@@ -229,9 +228,9 @@ def test_a_run_beyond_its_memory_fails_alone_and_says_so(small_config: Any, tmp_
 def test_what_is_not_there_is_said_for_all_points_before_the_first_run(
     changes: dict[str, Any], message: str, small_config: Any
 ) -> None:
-    sweep = Sweep.of(base=small_config("td3_bc").as_dict(), axes=changes)
+    sweep = Sweep(base=small_config("td3_bc").as_dict(), axes=changes)
     with pytest.raises(ConfigError, match=message):
-        run_sweep(sweep.trials("sweep"), "sweep")
+        run_sweep(sweep, "sweep")
     assert not Path("sweep").exists()
 
 

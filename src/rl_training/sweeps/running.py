@@ -14,7 +14,7 @@ from rl_training.data.dataset_loaders import require_file
 from rl_training.runtime.config.train_config import TrainConfig
 from rl_training.runtime.prepare import check_actions
 from rl_training.runtime.trust import check_trusted, trust
-from rl_training.sweeps.description import Trial
+from rl_training.sweeps.description import Sweep, Trial
 from rl_training.sweeps.directory import SweepDirectory, TrialRecord
 from rl_training.sweeps.driver import Driver, Outcome, Report, driving
 from rl_training.sweeps.executor import Executor, Limits, Task
@@ -54,14 +54,17 @@ class SweepResult:
 
 
 def run_sweep(
-    trials: Sequence[Trial],
+    sweep: Sweep | Sequence[Trial],
     directory: str | Path,
     *,
     description: Mapping[str, Any] | None = None,
     options: RunOptions | None = None,
 ) -> SweepResult:
-    """Carry out trials in a directory; the same call goes on where an earlier one ended."""
+    """Carry out a sweep, or trials, in a directory; the same call goes on where an earlier one ended."""
     options = RunOptions() if options is None else options
+    trials = sweep.trials(directory) if isinstance(sweep, Sweep) else sweep
+    if isinstance(sweep, Sweep):
+        description = sweep.as_dict() if description is None else description
     if not trials:
         raise ConfigError("the sweep has no runs")
     trust(*(trial.config.env_id for trial in trials))
