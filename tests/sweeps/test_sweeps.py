@@ -23,6 +23,8 @@ from rl_training.runtime import train
 from rl_training.sweeps import RunOptions, Sweep, run_sweep
 from rl_training.sweeps.directory import SweepDirectory
 from rl_training.sweeps.executor import Limits
+from rl_training.sweeps.local import LocalExecutor
+from rl_training.sweeps.status import TrialStatus
 
 FRAGILE = """
 from pathlib import Path
@@ -302,3 +304,22 @@ def test_a_dry_run_lists_the_runs_and_writes_nothing(
     ]
     assert all(run["seconds"] > 0 for run in plan["runs"])
     assert not Path("runs").exists()
+
+
+def test_a_killed_nursery_costs_an_attempt_and_nothing_else(
+    pendulum_config: Any, tmp_path: Path
+) -> None:
+    sweep = Sweep(pendulum_config("td3_bc", total_timesteps=60).as_dict(), seeds=[1, 2])
+    executor = LocalExecutor()
+    killed: list[str] = []
+
+    def kill_once(name: str, status: TrialStatus) -> None:
+        if status.state == "running" and not killed:
+            killed.append(name)
+            os.kill(executor.process, signal.SIGKILL)
+
+    options = RunOptions(jobs=2, retries=1, report=kill_once, make_executor=lambda: executor)
+    result = run_sweep(sweep, "sweep", options=options)
+    assert killed
+    assert [outcome.state for outcome in result.outcomes] == ["ended", "ended"]
+    assert_same_as_alone(tmp_path / "sweep", sweep, tmp_path / "alone")

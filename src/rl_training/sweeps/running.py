@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rl_training.config import ConfigError, Problem, RLTrainingError
+from rl_training.config import CheckpointError, ConfigError, Problem, RLTrainingError
 from rl_training.data.dataset_loaders import require_file
 from rl_training.runtime.config.train_config import TrainConfig
 from rl_training.runtime.prepare import check_actions
@@ -162,10 +163,10 @@ def _files_of(config: TrainConfig) -> list[str]:
 
 
 def _note_earlier(files: SweepDirectory, trials: Sequence[Trial]) -> None:
-    if not files.is_sweep:
-        return
     names = {trial.name for trial in trials}
-    earlier = [record.name for record in files.records() if record.name not in names]
+    earlier: list[str] = []
+    with suppress(CheckpointError):  # there is none yet, or it is damaged: it is written anew
+        earlier = [record.name for record in files.records() if record.name not in names]
     if earlier:
         log.info(
             "%d runs of an earlier description are not in this one; they stay as they are in %s",
