@@ -309,7 +309,14 @@ def test_a_dry_run_lists_the_runs_and_writes_nothing(
 def test_a_killed_nursery_costs_an_attempt_and_nothing_else(
     pendulum_config: Any, tmp_path: Path
 ) -> None:
-    sweep = Sweep(pendulum_config("td3_bc", total_timesteps=60).as_dict(), seeds=[1, 2])
+    config = pendulum_config(
+        "td3_bc",
+        total_timesteps=3_000,
+        checkpoint_interval=500,
+        log_interval=500,
+        algo_kwargs={"eval_interval": 1_000},
+    )
+    sweep = Sweep(config.as_dict(), seeds=[1, 2])
     executor = LocalExecutor()
     killed: list[str] = []
 
