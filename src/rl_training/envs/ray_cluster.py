@@ -6,6 +6,7 @@ import importlib
 import logging
 import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from rl_training.stop_signals import STOP_SIGNALS
 
 log = logging.getLogger("rl_training")
 CPUS_EACH = 0.1  # asked for by one environment, so that ten fit on a core
+CONNECT_SECONDS = 10
 PLACE_SECONDS = 60  # for a busy cluster to make room
 
 
@@ -41,7 +43,8 @@ def connect() -> Any:
     if address == "local":
         options |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     try:
-        with _keeping_signal_handlers():
+        _refuse_silence(address)
+        with _own_signals():
             ray.init(address, log_to_driver=False, logging_level="ERROR", **options)
     except Exception as error:  # Ray raises many kinds here
         reason = " ".join(str(error).split())
@@ -53,9 +56,16 @@ def connect() -> Any:
     return ray
 
 
+def _refuse_silence(address: str) -> None:
+    """Raise an `OSError` if nothing listens at an address: Ray itself would try for many minutes."""
+    host, _, port = address.split("://")[-1].rpartition(":")
+    if port.isdecimal():
+        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+
+
 @contextmanager
-def _keeping_signal_handlers() -> Iterator[None]:
-    """Context that undoes what Ray does to signal handlers: it would exit at once on SIGTERM."""
+def _own_signals() -> Iterator[None]:
+    """Context in which to connect: Ray would take over SIGTERM, and exit without saving the run."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

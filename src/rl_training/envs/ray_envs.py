@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import logging
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Sequence
@@ -30,6 +31,7 @@ from rl_training.imports import working_directory
 
 log = logging.getLogger("rl_training")
 CLOSE_SECONDS = 5.0  # for all environments together to close
+FREE_SECONDS = 0.5  # to give back their room
 
 
 class RemoteEnv(gym.Env[Any, Any]):
@@ -108,6 +110,8 @@ class RemoteEnv(gym.Env[Any, Any]):
         cause = getattr(error, "cause", None)
         if isinstance(cause, Exception):  # what could not be sent, for example
             return f"environment {self.index} on {self.node}: {_last_line(cause)}"
+        if type(error).__name__ == "ActorUnavailableError":
+            return f"environment {self.index} on {self.node} cannot be reached any more"
         return f"environment {self.index} on {self.node} died: {_last_line(error)}"
 
     def forget(self) -> None:
@@ -238,10 +242,14 @@ def _start(ray: Any, group: Any, index: int) -> Any:
 
 def _free(ray: Any, group: Any, actors: Sequence[Any]) -> None:
     """End the actors and give back their room."""
-    if ray.is_initialized():
-        for actor in actors:
-            ray.kill(actor)
-        ray.util.remove_placement_group(group)
+    if not ray.is_initialized():
+        return
+    for actor in actors:
+        ray.kill(actor)
+    # in a thread, because it waits a minute for a head node that is gone; Ray frees the room then anyway
+    removal = threading.Thread(target=ray.util.remove_placement_group, args=(group,), daemon=True)
+    removal.start()
+    removal.join(FREE_SECONDS)
 
 
 def _last_line(error: Exception) -> str:
