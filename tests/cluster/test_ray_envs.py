@@ -20,6 +20,7 @@ from gymnasium.vector import AutoresetMode
 from tests.support.envs import ERRORS, ScriptedEnv
 from tests.support.runs import assert_same_run, killed_run
 
+from rl_training.cli.main import main
 from rl_training.config import EnvError, RunError
 from rl_training.envs import make_vector_env, ray_cluster, ray_envs
 from rl_training.runtime import Callback, TrainConfig, TrainerState, resume, train
@@ -404,6 +405,7 @@ def start(
         "--output-dir", "runs", *words,
     ]  # fmt: skip
     paths = [str(Path(ray_envs.__file__).parents[2]), str(Path(__file__).parents[2])]
+    paths += os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return subprocess.Popen(
         [sys.executable, "-m", "rl_training", *line],
         cwd=directory, start_new_session=True, text=True,
@@ -460,7 +462,7 @@ def test_a_run_that_lost_a_node_goes_on_as_the_same_run(tmp_path: Path) -> None:
     last = errors.strip().splitlines()
     assert any("environment " in line and " on the Ray node " in line for line in last), errors
     assert any("rl-training resume" in line for line in last), errors
-    resume(run_dir)
+    assert main(["resume", str(run_dir)]) == 0
     assert whole.wait(120) == 0
     assert_same_run(run_begun(whole, tmp_path / "twin"), run_dir)
 
