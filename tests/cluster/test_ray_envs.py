@@ -33,13 +33,17 @@ OVERWRITING = "tests.support.envs:OverwritingEnv"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _own_ray() -> Iterator[None]:
-    """Start Ray for this file alone, as large everywhere; the package uses the one that it finds."""
+def _no_cluster_of_the_user() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("RAY_ADDRESS", raising=False)
-        ray_cluster.connect()
         yield
         ray.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def _connected() -> None:
+    """Start Ray before the first test; the others find it."""
+    ray_cluster.connect()
 
 
 @pytest.fixture
@@ -449,15 +453,17 @@ def test_a_signal_to_the_group_saves_a_run_and_ends_the_ray_that_it_started(
 def test_a_run_that_lost_a_node_goes_on_as_the_same_run(tmp_path: Path) -> None:
     words = ["total_timesteps=6000", "eval_episodes=1", "eval_interval=3000", "log_interval=100"]
     whole = start(tmp_path / "twin", *words, vector_env="sync")
+    ray.shutdown()  # a second cluster would take over the first one's address
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    node = cluster.add_node(num_cpus=1)
+    process = start(tmp_path / "broken", *words, RAY_ADDRESS=cluster.address)
     try:
-        node = cluster.add_node(num_cpus=1)
-        process = start(tmp_path / "broken", *words, RAY_ADDRESS=cluster.address)
         run_dir = run_begun(process, tmp_path / "broken")
         cluster.remove_node(node, allow_graceful=False)
         output, errors = process.communicate(timeout=120)
     finally:
         cluster.shutdown()
+        process.kill()
     assert process.returncode == 1, output + errors
     last = errors.strip().splitlines()
     assert any("environment " in line and " on the Ray node " in line for line in last), errors

@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from typing import Any
 
 import gymnasium as gym
@@ -24,7 +25,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import iterate
 
 from rl_training.config import EnvError, RunError
-from rl_training.envs.errors import WorkerError
+from rl_training.envs.errors import StepAbandoned, WorkerError
 from rl_training.envs.ray_cluster import CPUS_EACH, connect, reserve
 from rl_training.envs.ray_member import Failure, Maker, Member, versions
 from rl_training.imports import working_directory
@@ -216,20 +217,26 @@ class RayEnvs(SyncVectorEnv):
         """Let idle environments close, and free the actors in any case."""
         del kwargs
         failures: list[str] = []
-        deadline = time.monotonic() + CLOSE_SECONDS
         if all(member.last is None or member.last.done() for member in self.envs):
-            for member in self.envs:
-                member.ask("close", limit=max(0.0, deadline - time.monotonic()))
-            for member in self.envs:
-                try:
-                    member.answer()
-                except WorkerError as error:
-                    failures.append(str(error))
-                except RunError:  # it has died, or takes too long
-                    pass
+            with suppress(StepAbandoned):  # no time to wait after a signal
+                failures = self._close_idle()
         self._free()
         if failures:
             raise WorkerError(failures[0])
+
+    def _close_idle(self) -> list[str]:
+        """Close the environments, and return what they had to say."""
+        failures: list[str] = []
+        for member in self.envs:
+            member.ask("close", limit=CLOSE_SECONDS)
+        for member in self.envs:
+            try:
+                member.answer()
+            except WorkerError as error:
+                failures.append(str(error))
+            except RunError:  # it has died, or takes too long
+                continue
+        return failures
 
 
 def _start(ray: Any, group: Any, index: int) -> Any:
@@ -249,7 +256,8 @@ def _free(ray: Any, group: Any, actors: Sequence[Any]) -> None:
     # in a thread, because it waits a minute for a head node that is gone; Ray frees the room then anyway
     removal = threading.Thread(target=ray.util.remove_placement_group, args=(group,), daemon=True)
     removal.start()
-    removal.join(FREE_SECONDS)
+    with suppress(StepAbandoned):
+        removal.join(FREE_SECONDS)
 
 
 def _last_line(error: Exception) -> str:
