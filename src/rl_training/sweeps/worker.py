@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import platform
@@ -143,6 +144,9 @@ def run_task(task: Task) -> int:
 def import_everything() -> None:
     """Import what tasks need, so that processes forked from this one share it."""
     list_algorithm_specs()
+    importlib.import_module("torch._dynamo")  # by the first optimizer of PyTorch at the latest
+    if importlib.util.find_spec("tensorboard") is not None:
+        importlib.import_module("tensorboard.summary.writer.event_file_writer")
 
 
 def _end_of(result: TrainResult, status: StatusCallback) -> State:
