@@ -78,6 +78,7 @@ _MODULES = {
     ),
     "rl_training.sweeps.seeds": ("SeedsFailedError", "run_seeds", "seed_trials"),
     "rl_training.sweeps.status": ("TrialStatus",),
+    "rl_training.sweeps.watching": ("Sight", "WatchedTrial", "Watcher"),
     "rl_training.runtime.callbacks": ("Callback",),
     "rl_training.runtime.checkpoints.directories": ("checkpoints_of", "find_checkpoint"),
     "rl_training.runtime.config.train_config": ("TrainConfig", "group_classes"),

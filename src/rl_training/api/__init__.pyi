@@ -114,6 +114,9 @@ from rl_training.sweeps.summary import PointSummary as PointSummary
 from rl_training.sweeps.summary import resume_sweep_command as resume_sweep_command
 from rl_training.sweeps.summary import summarize_points as summarize_points
 from rl_training.sweeps.summary import sweep_facts as sweep_facts
+from rl_training.sweeps.watching import Sight as Sight
+from rl_training.sweeps.watching import WatchedTrial as WatchedTrial
+from rl_training.sweeps.watching import Watcher as Watcher
 
 class AWAC(ManagedAlgorithm): ...
 class BC(ManagedAlgorithm): ...

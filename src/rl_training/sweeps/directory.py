@@ -133,6 +133,8 @@ def _is_record(entry: Any) -> bool:
     return (
         isinstance(name, str)
         and Path(name).name == name  # it names a directory inside this one
+        and name not in ("", "..")
+        and name.isprintable()
         and isinstance(entry.get("label"), str)
         and isinstance(entry.get("differs"), dict)
         and isinstance(entry.get("config"), dict)
