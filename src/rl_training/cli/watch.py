@@ -22,7 +22,7 @@ REFRESH_SECONDS = 1.0
 _CURVE = 16  # characters of the curve, on a terminal that is wide enough
 _WIDE = 110  # columns
 _MESSAGES = 5  # on a terminal
-_HEADERS = ("run", "state", "step", "speed", "score", "curve", "time")
+_HEADERS = ("run", "state", "step", "updates/s", "score", "curve", "end")
 # what goes on comes first where not all fit
 _ORDER = (
     "running", "starting", "failed", "stopped", "paused", "interrupted", "waiting", "ended",
@@ -57,7 +57,7 @@ def watch(
 def _follow(watcher: api.Watcher, sight: api.Sight) -> api.Sight:
     """Show a table until nothing goes on any more."""
     console = Console(file=sys.stdout)
-    with Live(console=console, transient=True, auto_refresh=False) as live:
+    with Live(console=console, screen=True, auto_refresh=False) as live:
         while sight.goes_on:
             live.update(_screen(sight, console.width, console.height), refresh=True)
             time.sleep(REFRESH_SECONDS)
@@ -95,7 +95,8 @@ def _rows(trials: Sequence[api.WatchedTrial], curve: int) -> Iterator[tuple[str,
         state, step, speed, score, left = api.trial_cells(trial.status)
         if trial.silent_for is not None:
             left = f"no word for {api.duration(trial.silent_for)}"
-        yield (trial.label, state, step, speed, score, sparkline(trial.scores, curve), left)
+        rate = speed.removesuffix(f" {_HEADERS[3]}")
+        yield (trial.label, state, step, rate, score, sparkline(trial.scores, curve), left)
 
 
 def _title(sight: api.Sight) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,11 @@ class RunProgress:
         self._scores: dict[str, deque[float]] = {}
         self._latest: dict[str, Any] = {}
 
+    @property
+    def label(self) -> str:
+        """Algorithm, environment and seed; empty if the configuration cannot be read."""
+        return self._config.value().label
+
     def scores(self) -> tuple[str, tuple[float, ...]]:
         """Return the metric that is shown, and its values at all evaluations: the return if there is one."""
         self._read()
@@ -49,27 +55,26 @@ class RunProgress:
         plan, end = self._config.value(), self._result.value()
         metric, scores = self.scores()
         values = {
-            "state": "running",
+            "state": "running",  # as long as a process is at it
             "total": plan.total,
             "score": _score_text(metric, scores[-1]) if scores else "",
             "updated": self._lines.written,
             **self._latest,
         }
         status = parse_status(values)
+        problem = plan.problem or end.problem
         if at_work:
             return status
-        if plan.problem or end.problem:
-            return parse_status({**values, "state": "failed", "error": plan.problem or end.problem})
+        if problem:
+            return replace(status, state="failed", error=problem)
         if not end.is_there:
-            return parse_status({**values, "state": "stopped"})
-        return parse_status(
-            {
-                **values,
-                "state": "ended",
-                "step": end.step,
-                "stop_reason": end.reason,
-                "warnings": list(end.warnings),
-            }
+            return replace(status, state="stopped")
+        return replace(
+            status,
+            state="ended",
+            step=end.step,
+            stop_reason=end.reason,
+            warnings=end.warnings,
         )
 
     def _forget(self) -> None:
@@ -112,6 +117,12 @@ class _Plan:
         counts = (config.get("total_timesteps"), kwargs.get("offline_pretrain_updates"))
         self.total = sum(count for count in counts if type(count) is int)
         self.watched = metric if isinstance(metric, str) else ""
+        words = (
+            config.get("algo", ""),
+            config.get("env_id") or "logs",
+            f"seed={config.get('seed', 0)}",
+        )
+        self.label = "" if problem else " ".join(map(str, words))
         self.problem = problem
 
 

@@ -7,6 +7,7 @@ none: its metrics, its result and the holder of its lock say how far it is.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Set
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -125,7 +126,9 @@ class Watcher:
         self.path = Path(path).expanduser()
         self._files = SweepDirectory(self.path)
         self.kind: Kind = self._find_kind()
-        self._records = ChangingFile(self.path / TRIALS, lambda _: self._files.records())
+        if self.kind == "run":
+            self._files = SweepDirectory(self.path.absolute().parent)
+        self._records = ChangingFile(self._files.path / TRIALS, lambda _: self._files.records())
         self._statuses: dict[str, ChangingFile[TrialStatus]] = {}
         self._runs: dict[str, RunProgress] = {}
 
@@ -148,15 +151,26 @@ class Watcher:
     def look(self) -> Sight:
         """Read what has changed; a `CheckpointError` says if the list of trials is damaged."""
         locks, now = locks_held(), time.time()
-        if self.kind == "sweep":
-            has_driver = is_at_work(self.path, locks)
+        has_driver = self._files.is_sweep and is_at_work(self._files.path, locks)
+        if self.kind == "runs":
+            trials = _distinct([self._run(run, locks, now) for run in self._find_runs()])
+        elif self.kind == "sweep":
+            trials = [self._trial(each, locks, now, has_driver) for each in self._records.value()]
+        else:
+            record = self._record_of_run()
             trials = [
-                self._trial(record, locks, now, has_driver) for record in self._records.value()
+                self._run(self.path, locks, now)
+                if record is None
+                else self._trial(record, locks, now, has_driver)
             ]
-            return Sight(self.path, self.kind, tuple(trials), has_driver)
-        runs = [self.path] if self.kind == "run" else self._find_runs()
-        seen = tuple(self._run(run, locks, now) for run in runs)
-        return Sight(self.path, self.kind, seen, has_driver=False)
+        return Sight(self.path, self.kind, tuple(trials), self.kind == "sweep" and has_driver)
+
+    def _record_of_run(self) -> TrialRecord | None:
+        """Find the one run among the trials of the sweep that it lies in."""
+        if not self._files.is_sweep:
+            return None
+        name = self.path.absolute().name
+        return next((record for record in self._records.value() if record.name == name), None)
 
     def _find_runs(self) -> list[Path]:
         """List the runs by name; those that begin later come to light in a later look."""
@@ -175,8 +189,8 @@ class Watcher:
         holder = read_holder(run_dir)
         if holder is not None:
             status = replace(status, host=holder.host, process=holder.process)
-        name = _short(run_dir.name or str(run_dir))
-        return _seen(name, name, run_dir, status, progress, now)
+        name = run_dir.absolute().name
+        return _seen(name, _short(progress.label or name), run_dir, status, progress, now)
 
     def _trial(
         self, record: TrialRecord, locks: Locks, now: float, has_driver: bool
@@ -218,6 +232,15 @@ def _seen(
         scores,
         silent if elsewhere and silent > SILENT_SECONDS else None,
     )
+
+
+def _distinct(trials: list[WatchedTrial]) -> list[WatchedTrial]:
+    """Show runs by the names of their directories where others have the same label."""
+    labels = Counter(trial.label for trial in trials)
+    return [
+        replace(trial, label=_short(trial.name)) if labels[trial.label] > 1 else trial
+        for trial in trials
+    ]
 
 
 def _short(text: str) -> str:
