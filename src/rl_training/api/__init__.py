@@ -64,6 +64,7 @@ _MODULES = {
     "rl_training.runs.metadata": ("package_versions",),
     "rl_training.runs.metrics": ("Sink", "register_logger"),
     "rl_training.runs.reading": ("RunReport", "Score", "read_run"),
+    "rl_training.sweeps.benchmarking": ("SuiteResult", "SuiteRun", "replace_table", "write_table"),
     "rl_training.sweeps.board": ("TrialBoard", "trial_cells", "trial_text"),
     "rl_training.sweeps.description": ("Sweep", "Trial"),
     "rl_training.sweeps.directory": ("SweepDirectory", "TrialRecord"),
@@ -73,6 +74,7 @@ _MODULES = {
     "rl_training.sweeps.running": (
         "RunOptions", "SweepResult", "check_problems", "run_sweep", "trials_in",
     ),
+    "rl_training.sweeps.suites": ("Suite", "list_suites"),
     "rl_training.sweeps.summary": (
         "PointSummary", "resume_sweep_command", "summarize_points", "sweep_facts",
     ),

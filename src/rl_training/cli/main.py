@@ -12,6 +12,7 @@ import typer
 
 from rl_training import api
 from rl_training.cli import (
+    benchmark,
     compare,
     data,
     doctor,
@@ -41,6 +42,7 @@ app.command("train")(train.train)
 app.command("resume")(train.resume)
 app.command("sweep")(sweep.sweep)
 app.command("watch")(watch.watch)
+app.command("benchmark")(benchmark.benchmark)
 app.command("eval")(policy.evaluate)
 app.command("predict")(policy.predict)
 app.add_typer(data.app, name="data")
