@@ -33,7 +33,7 @@ from rl_training.runtime.trust import trust
 from rl_training.sweeps.description import Trial
 from rl_training.sweeps.directory import SweepDirectory
 from rl_training.sweeps.driver import Outcome, driving
-from rl_training.sweeps.running import RunOptions, carry_out, check_problems, record_of
+from rl_training.sweeps.running import RunOptions, carry_out, check_problems, make_task, record_of
 from rl_training.sweeps.suites import Cell, Suite, chosen_cells, comparable, trials_of
 
 CELLS = "cells"
@@ -130,6 +130,8 @@ class SuiteRun:
     def _train(
         self, missing: Sequence[Trial], files: SweepDirectory, options: RunOptions
     ) -> list[Outcome]:
+        if all(files.is_finished(trial.name) for trial in missing):  # killed while it scored
+            return [Outcome(make_task(trial, files, options), "ended") for trial in missing]
         executor = options.make_executor()
         with driving(executor, options.jobs, options.retries, options.report) as driver:
             return carry_out(driver, missing, files, options)
