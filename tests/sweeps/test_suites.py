@@ -102,8 +102,12 @@ def test_only_what_has_no_score_is_trained(suite_dir: Path) -> None:
     first, *_ = sorted((suite_dir / "out" / "cells").glob("bc*"))
     first.unlink()
     shutil.rmtree(suite_dir / "out" / first.stem)
+    others = {path: path.stat().st_mtime_ns for path in (suite_dir / "out" / "cells").iterdir()}
+    assert run(suite_dir, "--only", "td3_bc") == 0
+    assert not first.exists()
     assert run(suite_dir, "--only", "bc") == 0
     assert scores(suite_dir) == before
+    assert {path: path.stat().st_mtime_ns for path in others} == others
 
 
 def test_a_damaged_score_is_made_again_from_the_run(suite_dir: Path) -> None:

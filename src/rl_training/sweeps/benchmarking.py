@@ -252,7 +252,7 @@ def _facts(run: Path) -> dict[str, Any]:
         "steps": result["step"],
         "stop_reason": result["stop_reason"],
         "warnings": list(result_warnings(run)),
-        "training_seconds": round(sum(result["seconds"].values()), 1),
+        "training_seconds": round(sum(result["seconds"].values()), 3),
         "curve": {"steps": [step for step, _ in curve], "returns": [score for _, score in curve]},
         "date": metadata.get("created"),
         "git": metadata.get("git"),
