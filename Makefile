@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-.PHONY: install demo test check test-browser docs slow faults parity lowest bench release-check clean
+.PHONY: install demo test check test-browser docs slow cluster faults parity lowest bench release-check clean
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -28,6 +28,11 @@ test-browser: $(VENV)/.installed-dev
 
 slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 2 -m slow
+
+# On Ray clusters of this machine; installs ray, 250 MB, and takes minutes.
+cluster: $(VENV)/.installed-dev
+	$(PIP) -e ".[ray]"
+	$(BIN)/python -m pytest -n 0 -m cluster tests/cluster
 
 # Kills runs, fails disks, damages files, and prints a table; ten to fifteen minutes on two cores.
 faults: $(VENV)/.installed-dev

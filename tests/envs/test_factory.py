@@ -1,8 +1,10 @@
+import sys
+
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from rl_training.config import ConfigError, EnvError
+from rl_training.config import ConfigError, EnvError, MissingExtraError
 from rl_training.envs import make_env, make_raw_env, make_vector_env, parse_env_kwargs
 from rl_training.runtime import TrainConfig
 
@@ -124,6 +126,13 @@ def test_default_mode_resets_on_the_step_after_the_end():
 def test_vector_env_errors_reach_the_caller(asynchronous):
     with pytest.raises(EnvError, match="did you mean 'Pendulum-v1'"):
         make_vector_env("Pendulm-v1", 2, asynchronous=asynchronous)
+
+
+def test_environments_on_ray_without_ray_name_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtraError) as caught:
+        make_vector_env("Pendulum-v1", 2, vector_env="ray")
+    assert str(caught.value) == "vector_env: ray needs Ray: pip install 'rl-training[ray]'"
 
 
 def test_vector_env_needs_at_least_one_copy():

@@ -131,6 +131,8 @@ class TroubledEnv(ScriptedEnv):
                 raise ERRORS[how]
             if how == "exit":
                 sys.exit(3)
+            if how == "die":
+                os.kill(os.getpid(), signal.SIGKILL)
             if how == "hang":
                 time.sleep(1_000)
             if how == "nan observation":
@@ -157,3 +159,21 @@ class EndlessEnv(ScriptedEnv):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         obs, reward, *_ = super().step(action)
         return obs, reward, False, False, {}
+
+
+class TalkativeEnv(ScriptedEnv):
+    """Tells of its steps in infos of every kind: nested, arrays, text, and keys that come and go."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        obs, _ = super().reset(seed=seed)
+        return obs, {"identity": self.identity, "nested": {"begun": True, "at": np.arange(2)}}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, _ = super().step(action)
+        info: dict[str, Any] = {
+            "text": f"step {self.time}",
+            "nested": {"more": {"time": self.time}},
+        }
+        if self.identity % 3 == 0:
+            info |= {"pair": np.array([self.time, 1.5]), "rare": None, "flag": np.bool_(True)}
+        return obs, reward, terminated, truncated, info

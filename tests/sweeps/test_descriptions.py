@@ -16,7 +16,7 @@ def points_of(sweep: Sweep, tmp_path: Path) -> list[tuple[dict[str, Any], int]]:
 
 
 def test_listed_values_are_crossed_with_each_other_and_with_seeds(tmp_path: Path) -> None:
-    sweep = Sweep.of(
+    sweep = Sweep(
         base="td3_bc/pendulum",
         axes={"tau": [0.1, 0.2], "algo_kwargs.gamma": [0.9]},
         seeds=[4, 2],
@@ -31,7 +31,7 @@ def test_listed_values_are_crossed_with_each_other_and_with_seeds(tmp_path: Path
 
 
 def test_a_conditional_axis_applies_only_where_its_condition_holds(tmp_path: Path) -> None:
-    sweep = Sweep.of(
+    sweep = Sweep(
         base=["td3_bc/pendulum", "iql/pendulum"],
         axes={
             "expectile": {"values": [0.7, 0.9], "when": {"algo": "iql"}},
@@ -50,14 +50,14 @@ def test_more_samples_leave_the_earlier_draws_as_they_are(tmp_path: Path) -> Non
         "base": "bc/pendulum",
         "axes": {"learning_rate": {"log_uniform": [1e-4, 1e-2]}},
     }
-    few = Sweep.of(**values, samples=3).trials(tmp_path)
-    many = Sweep.of(**values, samples=5).trials(tmp_path)
+    few = Sweep(**values, samples=3).trials(tmp_path)
+    many = Sweep(**values, samples=5).trials(tmp_path)
     assert [trial.name for trial in many[:3]] == [trial.name for trial in few]
     assert len({trial.name for trial in many}) == 5
 
 
 def test_points_are_written_out_and_crossed_with_axes(tmp_path: Path) -> None:
-    sweep = Sweep.of(
+    sweep = Sweep(
         base="bc/pendulum",
         points=[{"batch_size": 64}, {"batch_size": 128, "gamma": 0.5}][:1],
         axes={"learning_rate": [0.1, 0.2]},
@@ -69,16 +69,14 @@ def test_points_are_written_out_and_crossed_with_axes(tmp_path: Path) -> None:
 
 
 def test_the_same_configuration_is_one_trial_wherever_it_comes_from(tmp_path: Path) -> None:
-    twice = Sweep.of(
-        base="bc/pendulum", points=[{"batch_size": 64}, {"algo_kwargs.batch_size": 64}]
-    )
+    twice = Sweep(base="bc/pendulum", points=[{"batch_size": 64}, {"algo_kwargs.batch_size": 64}])
     (trial,) = twice.trials(tmp_path)
-    (again,) = Sweep.of(base="bc/pendulum", overrides={"batch_size": 64}).trials(tmp_path / "other")
+    (again,) = Sweep(base="bc/pendulum", overrides={"batch_size": 64}).trials(tmp_path / "other")
     assert trial.name == again.name
 
 
 def test_every_wrong_point_is_named_before_anything_starts(tmp_path: Path) -> None:
-    sweep = Sweep.of(
+    sweep = Sweep(
         base="td3_bc/pendulum",
         axes={"tau": [0.1, 2.0, 3.0, 4.0], "batch_size": [0, 8]},
         seeds=[1, 2],
@@ -105,18 +103,30 @@ def test_every_wrong_point_is_named_before_anything_starts(tmp_path: Path) -> No
         ({"axis": {}}, r"axis: unknown key; did you mean 'axes'\?"),
         ({"base": []}, "base: must be at least one configuration"),
         ({"base": "td3_bc/pendulm"}, r"did you mean 'td3_bc/pendulum'\?"),
-        ({"axes": {"gamma": list(range(20_000))}}, "more than 10,000 runs"),
+        ({"axes": {"total_timesteps": list(range(1, 10_002))}}, "more than 10,000 runs"),
+        (
+            {"axes": {"tau": [0.1]}, "overrides": {"tau": 0.2}},
+            r"overrides\.tau: is the same in every run",
+        ),
+        ({"points": [{"tau": 0.1}], "overrides": {"tau": 0.2}}, r"overrides\.tau: is the same"),
     ],
 )
 def test_a_wrong_description_says_what_to_write(
     values: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        Sweep.of(**{"base": "td3_bc/pendulum", **values}).trials(tmp_path)
+        Sweep(**{"base": "td3_bc/pendulum", **values}).trials(tmp_path)
 
 
 def test_the_configuration_of_one_run_is_no_sweep_file(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     path.write_text("algo: bc\nenv_id: Pendulum-v1\n")
     with pytest.raises(ConfigError, match="a sweep file names it: `base: "):
+        Sweep.from_file(path)
+
+
+def test_a_sweep_file_without_a_base_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "space.yaml"
+    path.write_text("axes: {tau: [0.1]}\n")
+    with pytest.raises(ConfigError, match=r"space\.yaml\.base: is required"):
         Sweep.from_file(path)

@@ -23,6 +23,8 @@ from rl_training.runtime import train
 from rl_training.sweeps import RunOptions, Sweep, run_sweep
 from rl_training.sweeps.directory import SweepDirectory
 from rl_training.sweeps.executor import Limits
+from rl_training.sweeps.local import LocalExecutor
+from rl_training.sweeps.status import TrialStatus
 
 FRAGILE = """
 from pathlib import Path
@@ -97,7 +99,7 @@ def fragile(
             {"env_kwargs.trouble": str(tmp_path / "none")},
             {"env_kwargs.trouble": str(tmp_path / "trouble")},
         ]
-        return Sweep.of(base=base, points=points)
+        return Sweep(base=base, points=points)
 
     return make
 
@@ -107,8 +109,7 @@ def test_a_run_that_crashes_goes_on_from_its_checkpoint_and_ends_equal(
     how: str, fragile: Callable[[str], Sweep], tmp_path: Path
 ) -> None:
     sweep = fragile(how)
-    trials = sweep.trials("sweep")
-    result = run_sweep(trials, "sweep", options=RunOptions(jobs=2, retries=1))
+    result = run_sweep(sweep, "sweep", options=RunOptions(jobs=2, retries=1))
     assert [(o.state, o.attempts) for o in result.outcomes] == [("ended", 1), ("ended", 2)]
     assert_same_as_alone(tmp_path / "sweep", sweep, tmp_path / "alone")
 
@@ -211,9 +212,9 @@ def names_in(directory: Path) -> list[str]:
 def test_a_run_beyond_its_memory_fails_alone_and_says_so(small_config: Any, tmp_path: Path) -> None:
     base = small_config("sac", algo_kwargs={"buffer_capacity": 50}).as_dict()
     hungry = {"hidden_sizes": [30_000, 3_000]}
-    sweep = Sweep.of(base=base, points=[{"batch_size": 16}, hungry])
+    sweep = Sweep(base=base, points=[{"batch_size": 16}, hungry])
     options = RunOptions(jobs=2, retries=0, limits=Limits(memory=700_000_000))
-    result = run_sweep(sweep.trials("sweep"), "sweep", options=options)
+    result = run_sweep(sweep, "sweep", options=options)
     assert [outcome.state for outcome in result.outcomes] == ["ended", "failed"]
     assert "out of memory: --memory allows 0.7 GB" in result.outcomes[1].error
 
@@ -229,9 +230,9 @@ def test_a_run_beyond_its_memory_fails_alone_and_says_so(small_config: Any, tmp_
 def test_what_is_not_there_is_said_for_all_points_before_the_first_run(
     changes: dict[str, Any], message: str, small_config: Any
 ) -> None:
-    sweep = Sweep.of(base=small_config("td3_bc").as_dict(), axes=changes)
+    sweep = Sweep(base=small_config("td3_bc").as_dict(), axes=changes)
     with pytest.raises(ConfigError, match=message):
-        run_sweep(sweep.trials("sweep"), "sweep")
+        run_sweep(sweep, "sweep")
     assert not Path("sweep").exists()
 
 
@@ -303,3 +304,29 @@ def test_a_dry_run_lists_the_runs_and_writes_nothing(
     ]
     assert all(run["seconds"] > 0 for run in plan["runs"])
     assert not Path("runs").exists()
+
+
+def test_a_killed_nursery_costs_an_attempt_and_nothing_else(
+    pendulum_config: Any, tmp_path: Path
+) -> None:
+    config = pendulum_config(
+        "td3_bc",
+        total_timesteps=3_000,
+        checkpoint_interval=500,
+        log_interval=500,
+        algo_kwargs={"eval_interval": 1_000},
+    )
+    sweep = Sweep(config.as_dict(), seeds=[1, 2])
+    executor = LocalExecutor()
+    killed: list[str] = []
+
+    def kill_once(name: str, status: TrialStatus) -> None:
+        if status.state == "running" and not killed:
+            killed.append(name)
+            os.kill(executor.process, signal.SIGKILL)
+
+    options = RunOptions(jobs=2, retries=1, report=kill_once, make_executor=lambda: executor)
+    result = run_sweep(sweep, "sweep", options=options)
+    assert killed
+    assert [outcome.state for outcome in result.outcomes] == ["ended", "ended"]
+    assert_same_as_alone(tmp_path / "sweep", sweep, tmp_path / "alone")

@@ -23,6 +23,7 @@ EXTRAS = {
     "robotics": "gymnasium_robotics",
     "tensorboard": "tensorboard",
     "video": "moviepy",
+    "ray": "ray",
 }
 
 

@@ -42,8 +42,9 @@ class ReplayConfig(Options):
     goal_selection_strategy: Literal["future", "final", "episode"] = option(
         "future", "where in the episode `her` takes goals from: from here on, its end, anywhere"
     )
-    vector_env: Literal["sync", "async"] = option(
-        "sync", "run `num_envs` environments in this process, or in a process each"
+    vector_env: Literal["sync", "async", "ray"] = option(
+        "sync",
+        "run `num_envs` environments in this process, in a process each, or on the machines of a Ray cluster",
     )
     env_step_timeout: float | None = option(
         None,

@@ -7,6 +7,10 @@
 - `rollout`          the loop that plays an environment with a policy
 - `spaces`           supported spaces, and actions between [-1, 1] and the environment's units
 - `seeded_episodes`  episodes seeded by their number, which exact resume plays again
+- `worker_envs`      environments in a process each
+- `ray_envs`         environments in a Ray actor each, on other machines
+- `ray_member`       the actor of one of them
+- `ray_cluster`      connection to Ray, and room for environments on it
 - `goals`            goal observations as vectors
 - `goal_rewards`     rewards for other goals, for hindsight experience replay
 - `goal_envs`        two small environments with goals

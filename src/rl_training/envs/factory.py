@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
@@ -12,6 +12,7 @@ from rl_training.config import ConfigError, Problem
 from rl_training.envs.env_config import EnvKwargs, Use, parse_env_kwargs
 from rl_training.envs.goals import without_goals
 from rl_training.envs.lookup import build_env
+from rl_training.envs.ray_envs import RayEnvs
 from rl_training.envs.rewards import apply_reward_wrappers
 from rl_training.envs.seeded_episodes import SeededEpisodes
 from rl_training.envs.worker_envs import WorkerEnvs
@@ -51,6 +52,7 @@ def make_vector_env(
     env_kwargs: EnvKwargs = None,
     *,
     use: Use = "training",
+    vector_env: Literal["sync", "async", "ray"] = "sync",
     asynchronous: bool = False,
     autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     episode_seed: int | None = None,
@@ -68,12 +70,13 @@ def make_vector_env(
         num_envs: Number of copies.
         env_kwargs: As in the configuration.
         use: Whose overrides of `env_kwargs` hold.
-        asynchronous: A process for each copy, instead of all in this one.
+        vector_env: Copies in this process, in a process each, or in a Ray actor each.
+        asynchronous: Another way to say `vector_env="async"`.
         autoreset_mode: As gymnasium has it.
         episode_seed: Seeds every episode by its number (`SeededEpisodes`).
         copy: False gives observations that hold until the next step only.
         goals: Gives goal observations as vectors (`FlatGoals`), with the achieved goal or without.
-        step_timeout: Seconds that copies in processes have for a step.
+        step_timeout: Seconds that copies outside of this process have for a step.
     """
     if num_envs < 1:
         raise ConfigError([Problem(("num_envs",), f"must be >= 1, got {num_envs}")])
@@ -82,7 +85,15 @@ def make_vector_env(
         partial(_make_member, env_id, options, use, episode_seed, index, goals)
         for index in range(num_envs)
     ]
-    if asynchronous:
+    if vector_env == "ray":
+        return RayEnvs(
+            makers,
+            registered=gym.registry.get(env_id),
+            step_timeout=step_timeout,
+            copy=copy,
+            autoreset_mode=autoreset_mode,
+        )
+    if asynchronous or vector_env == "async":
         with starting_processes():
             return WorkerEnvs(
                 makers, step_timeout=step_timeout, copy=copy, autoreset_mode=autoreset_mode

@@ -18,7 +18,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from pydantic import field_validator
 
@@ -27,6 +27,9 @@ from rl_training.runs.layout import run_name
 from rl_training.runtime.config.files import apply_overrides, read_config_text, read_config_values
 from rl_training.runtime.config.train_config import TrainConfig
 from rl_training.sweeps.axes import BASE, Axis, parse_axes
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 MAX_TRIALS = 10_000
 _KEY_CHARACTERS = 10  # of the digest in a trial's name
@@ -55,6 +58,17 @@ class SweepConfig(Options):
         if isinstance(value, list | tuple) and len(set(map(str, value))) != len(value):
             raise ValueError(f"must be distinct, got {list(value)}")
         return value
+
+
+class SweepOptions(TypedDict, total=False):
+    """Keys of a sweep file besides `base`, for type checkers and editors."""
+
+    overrides: Mapping[str, Any]
+    axes: Mapping[str, Any]
+    points: Sequence[Mapping[str, Any]]
+    samples: int
+    sample_seed: int
+    seeds: Sequence[int]
 
 
 @dataclass(frozen=True)
@@ -89,30 +103,33 @@ class Base:
     values: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
 class Sweep:
-    """Many runs: base configurations crossed with points, axes and seeds."""
+    """Many runs: base configurations crossed with points, axes and seeds; arguments are the keys of a sweep file."""
 
-    config: SweepConfig
-    bases: tuple[Base, ...]
-    axes: tuple[Axis, ...]
-
-    @classmethod
-    def of(cls, **values: Any) -> Sweep:
-        """Check a description; its keys are those of a sweep file."""
-        config = SweepConfig(**values)
-        axes = parse_axes(config.axes)
+    def __init__(
+        self,
+        base: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]],
+        **options: Unpack[SweepOptions],
+    ) -> None:
+        self.config = SweepConfig(base=base, **options)
+        self.axes = parse_axes(self.config.axes)
+        entries = self.config.base if isinstance(self.config.base, tuple) else (self.config.base,)
         problems = [
             Problem(("axes", axis.key), "is set by the sweep: give `seeds`, or the directory")
-            for axis in axes
+            for axis in self.axes
             if axis.key in _OWN_KEYS
         ]
-        entries = config.base if isinstance(config.base, tuple) else (config.base,)
+        varied = {axis.key for axis in self.axes}.union(*self.config.points)
+        problems += [
+            Problem(("overrides", key), "is the same in every run, but an axis or point varies it")
+            for key in self.config.overrides
+            if key in varied
+        ]
         if not entries:
             problems.append(Problem((BASE,), "must be at least one configuration"))
         if problems:
             raise ConfigError(problems)
-        return cls(config, tuple(map(_read_base, entries)), axes)
+        self.bases = tuple(map(_read_base, entries))
 
     @classmethod
     def from_file(cls, name: str | Path, overrides: Mapping[str, Any] | None = None) -> Sweep:
@@ -131,11 +148,15 @@ class Sweep:
             raise ConfigError(
                 f"{origin} is the configuration of one run; a sweep file names it: `base: {origin}`"
             )
+        if BASE not in values:
+            raise ConfigError(
+                [Problem((origin, BASE), "is required: the configuration to start from")]
+            )
         shared = values.get("overrides") or {}
         if overrides and isinstance(shared, Mapping):
             values["overrides"] = {**shared, **overrides}
         try:
-            return cls.of(**values)
+            return cls(**values)
         except ConfigError as error:
             raise ConfigError([problem.under(origin) for problem in error.problems]) from None
 
@@ -148,11 +169,12 @@ class Sweep:
         directory = Path(output_dir).expanduser().absolute()
         trials: dict[str, Trial] = {}
         problems: dict[Problem, list[str]] = {}
-        for number, (base, point) in enumerate(self._points()):
-            if number * max(1, len(self.config.seeds)) >= MAX_TRIALS:
-                raise ConfigError(
-                    f"more than {MAX_TRIALS:,} runs: list fewer values, or draw `samples`"
-                )
+        points = list(itertools.islice(self._points(), MAX_TRIALS + 1))
+        if len(points) * max(1, len(self.config.seeds)) > MAX_TRIALS:
+            raise ConfigError(
+                f"more than {MAX_TRIALS:,} runs: list fewer values, or draw `samples`"
+            )
+        for base, point in points:
             try:
                 configs = self._configs(base, point)
             except ConfigError as error:

@@ -81,7 +81,7 @@ class SweepDirectory:
     def create(self) -> None:
         """Make the directory, or use it if it is empty or holds a sweep already."""
         check_output_dir(self.path)
-        if self.path.is_dir() and not self.is_sweep and any(self.path.iterdir()):
+        if self.path.is_dir() and not self.is_sweep and self._holds_something_else():
             raise OutputError(
                 f"{self.path} holds something else than a sweep: choose another --output-dir"
             )
@@ -89,6 +89,13 @@ class SweepDirectory:
             (self.path / STATUSES).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise OutputError(f"cannot create {self.path / STATUSES}: {error.strerror}") from None
+
+    def _holds_something_else(self) -> bool:
+        """Tell if there is more than a process leaves that is killed while it makes the directory."""
+        return any(
+            entry.name != STATUSES and not entry.name.startswith(".")
+            for entry in self.path.iterdir()
+        )
 
     def lock(self) -> RunLock:
         """Lock the sweep: one driver at a time."""

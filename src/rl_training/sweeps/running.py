@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rl_training.config import ConfigError, Problem, RLTrainingError
+from rl_training.config import CheckpointError, ConfigError, Problem, RLTrainingError
 from rl_training.data.dataset_loaders import require_file
 from rl_training.runtime.config.train_config import TrainConfig
 from rl_training.runtime.prepare import check_actions
 from rl_training.runtime.trust import check_trusted, trust
-from rl_training.sweeps.description import Trial
+from rl_training.sweeps.description import Sweep, Trial
 from rl_training.sweeps.directory import SweepDirectory, TrialRecord
 from rl_training.sweeps.driver import Driver, Outcome, Report, driving
 from rl_training.sweeps.executor import Executor, Limits, Task
@@ -54,14 +55,17 @@ class SweepResult:
 
 
 def run_sweep(
-    trials: Sequence[Trial],
+    sweep: Sweep | Sequence[Trial],
     directory: str | Path,
     *,
     description: Mapping[str, Any] | None = None,
     options: RunOptions | None = None,
 ) -> SweepResult:
-    """Carry out trials in a directory; the same call goes on where an earlier one ended."""
+    """Carry out a sweep, or trials, in a directory; the same call goes on where an earlier one ended."""
     options = RunOptions() if options is None else options
+    trials = sweep.trials(directory) if isinstance(sweep, Sweep) else sweep
+    if isinstance(sweep, Sweep):
+        description = sweep.as_dict() if description is None else description
     if not trials:
         raise ConfigError("the sweep has no runs")
     trust(*(trial.config.env_id for trial in trials))
@@ -159,10 +163,10 @@ def _files_of(config: TrainConfig) -> list[str]:
 
 
 def _note_earlier(files: SweepDirectory, trials: Sequence[Trial]) -> None:
-    if not files.is_sweep:
-        return
     names = {trial.name for trial in trials}
-    earlier = [record.name for record in files.records() if record.name not in names]
+    earlier: list[str] = []
+    with suppress(CheckpointError):  # there is none yet, or it is damaged: it is written anew
+        earlier = [record.name for record in files.records() if record.name not in names]
     if earlier:
         log.info(
             "%d runs of an earlier description are not in this one; they stay as they are in %s",

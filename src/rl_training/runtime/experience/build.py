@@ -59,7 +59,7 @@ def build_experience(
         config.env_id,
         config.num_envs,
         config.groups.env,
-        asynchronous=replay.vector_env == "async",
+        vector_env=replay.vector_env,
         autoreset_mode=AutoresetMode.SAME_STEP,
         episode_seed=stream_seed(config.seed, "environment"),
         copy=False,

@@ -103,7 +103,8 @@ class StepGuard:
         self.timeout = timeout if self._usable else None
         if timeout is not None and not self._usable:
             log.warning(
-                "env_step_timeout needs the main thread here; vector_env: async works in any thread"
+                "env_step_timeout needs the main thread here; vector_env: async or ray works in any "
+                "thread"
             )
         self._armed = False
         self._handler: Any = None  # of the alarm signal before
