@@ -14,7 +14,20 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
-EPISODES = 50  # of the final policy
+from rl_training.reports.suite_table import markdown_table as table
+
+__all__ = [
+    "Cell",
+    "Result",
+    "listed_versions",
+    "mean_and_deviation",
+    "read",
+    "run_all",
+    "save",
+    "score",
+    "table",
+    "versions",
+]
 Result = dict[str, Any]
 
 
@@ -90,11 +103,6 @@ def mean_and_deviation(results: Sequence[Result | None]) -> str:
     if len(returns) > 1:
         text += f" ± {statistics.stdev(returns):.1f}"
     return text if len(returns) == len(results) else f"{text} ({len(returns)} of {len(results)})"
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(row) + " |" for row in [header, *rows]]
-    return "\n".join([lines[0], "|" + "---|" * len(header), *lines[1:]])
 
 
 def listed_versions(results: Iterable[Result]) -> str:

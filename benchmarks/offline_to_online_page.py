@@ -8,7 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cells import EPISODES, Result, listed_versions, table
+from cells import Result, listed_versions, table
+
+from rl_training.sweeps.suites import SuiteConfig
 
 
 class Arm(NamedTuple):
@@ -20,19 +22,21 @@ class Arm(NamedTuple):
     results: Sequence[Result | None]
 
 
-def write_page(path: Path, seeds: Sequence[int], arms: Mapping[str, Arm]) -> None:
-    cheetah = arms["cheetah-rlpd"], arms["cheetah-alone"], arms["cheetah-sac"]
-    pendulum = arms["rlpd"], arms["sac"]
+def write_page(path: Path, suite: SuiteConfig, arms: Mapping[str, Arm]) -> None:
+    titles = ("RLPD", "RLPD without the log", "SAC")
+    cheetah = [arms[f"HalfCheetah-v5 {title}"] for title in titles]
+    pendulum = [arms[f"Pendulum-v1 {title}"] for title in ("RLPD", "SAC")]
+    further = [arms[f"Pendulum-v1 {title}"] for title in ("AWAC", "IQL")]
     results = [result for arm in arms.values() for result in arm.results if result is not None]
     text = TEXT.format(
-        seeds=", ".join(map(str, seeds)),
-        episodes=EPISODES,
-        log_return=by_seed(arms["cheetah-log"], lambda log: f"{log['log_return']['mean']:.0f}"),
-        cheetah_steps=steps_table((*cheetah, arms["cheetah-log"]), (1_000, 2_000, 3_000)),
+        seeds=", ".join(map(str, suite.seeds)),
+        episodes=suite.episodes,
+        log_return=by_seed(arms["log"], lambda log: f"{log['log_return']['mean']:.0f}"),
+        cheetah_steps=steps_table((*cheetah, arms["log"]), (1_000, 2_000, 3_000)),
         cheetah_curve=curve_table(cheetah, 1_000),
         steps=steps_table(pendulum, (-400, -200)),
         curve=curve_table(pendulum, 500),
-        further=further_table((arms["awac"], arms["iql"])),
+        further=further_table(further),
         versions=listed_versions(results),
     )
     path.write_text(text)
@@ -80,16 +84,22 @@ def final(result: Result) -> str:
 
 
 def offline(result: Result) -> str:
-    return f"{result['returns'][result['steps'].index(pretraining(result))]:.0f}"
+    return f"{score_at(result, pretraining(result)):.0f}"
+
+
+def score_at(result: Result, step: int) -> float:
+    curve = result["curve"]
+    return float(curve["returns"][curve["steps"].index(step)])
 
 
 def pretraining(result: Result) -> int:
-    return int(result["config"].get("offline_pretrain_updates", 0))
+    return int(result["config"].get("algo_kwargs", {}).get("offline_pretrain_updates", 0))
 
 
 def steps_to(result: Result, target: float) -> int | str:
     """The environment steps after which an evaluation first reached the target."""
-    for step, value in zip(result["steps"], result["returns"], strict=True):
+    curve = result["curve"]
+    for step, value in zip(curve["steps"], curve["returns"], strict=True):
         if value >= target:
             return int(step) - pretraining(result)
     return "never"
@@ -98,7 +108,7 @@ def steps_to(result: Result, target: float) -> int | str:
 def mean_at(arm: Arm, step: int) -> str:
     if step > arm.steps:
         return ""
-    values = [r["returns"][r["steps"].index(step)] for r in arm.results if r is not None]
+    values = [score_at(r, step) for r in arm.results if r is not None]
     return f"{statistics.mean(values):.0f}" if values else "not run"
 
 
@@ -107,7 +117,7 @@ TEXT = """# Offline-to-online benchmark
 <!-- not run: it trains for an hour or two, and writes this page -->
 ```bash
 pip install -c constraints.txt -e ".[mujoco]"
-python benchmarks/offline_to_online.py --seeds 0,1,2
+python benchmarks/offline_to_online.py
 ```
 
 What does a log save a learner that can also act? Entries are by seed: {seeds}. A target counts as reached at

@@ -1,11 +1,11 @@
 """Online algorithms beside Stable-Baselines3: the same tasks, budgets, settings and seeds.
 
-    python benchmarks/online.py [--cells 'sac/*'] [--seeds 0,1,2] [--library ours|sb3] [--output runs/online]
+    rl-training benchmark online
+    python benchmarks/online.py [--cells 'sac *'] [--output runs/benchmarks/sb3]
 
-A cell is `<algorithm>/<task>` in one library for one seed: it is trained to the end of its budget
-and the final policy scored. Stable-Baselines3 gets what the packaged configuration says in its own
-words. Each cell is saved when it is done; a second call runs only what is missing, or what was run
-with other settings than it would be now.
+The first command trains ours, the second Stable-Baselines3 with what the suite's configurations say in its own
+words, and writes the page. Each cell is saved when it is done; a second call runs only what is missing, or what
+was run with other settings than it would be now.
 """
 
 from __future__ import annotations
@@ -23,77 +23,38 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 import torch
-from cells import (
-    EPISODES,
-    Result,
-    listed_versions,
-    mean_and_deviation,
-    read,
-    run_all,
-    save,
-    table,
-    versions,
-)
+from cells import Result, listed_versions, mean_and_deviation, read, run_all, save, table, versions
 from numpy.typing import NDArray
 
-from rl_training.api.algorithms import managed_class
-from rl_training.experiment import TrainConfig, load_config
+from rl_training.api import Suite, SuiteRun
+from rl_training.experiment import TrainConfig
 from rl_training.runtime.evaluation.evaluator import Evaluator
 from rl_training.runtime.seeding import episode_seeds
 
 LIBRARIES = {"sb3": "Stable-Baselines3", "ours": "rl-training"}
-SHORT = {"env_id": "HalfCheetah-v5", "total_timesteps": 30_000, "learning_starts": 5_000}
-# the packaged configuration of each task, and what is changed in it, in the order of training
-TASKS: dict[str, tuple[str, dict[str, Any]]] = {
-    "sac/pendulum": ("sac/pendulum", {}),
-    "dqn/cartpole": ("dqn/cartpole", {}),
-    "td3/pendulum": ("td3/pendulum", {}),
-    "ddpg/pendulum": ("ddpg/pendulum", {}),
-    "tqc/pendulum": ("tqc/pendulum", {}),
-    "redq/pendulum": ("redq/pendulum", {}),
-    "sac/halfcheetah": ("sac/locomotion", SHORT),
-    "td3/halfcheetah": ("td3/locomotion", SHORT),
-    "tqc/halfcheetah": (
-        "tqc/locomotion",
-        {**SHORT, "num_critics": 2, "critic_hidden_sizes": [256, 256]},
-    ),
-}
 MISSING = ("redq",)  # in Stable-Baselines3
-SCORING_SEED = 1_000  # of the evaluation episodes of every cell
-PACKAGES = ("rl_training", "torch", "gymnasium", "mujoco", "numpy")
+PACKAGES = ("stable_baselines3", "sb3_contrib", "torch", "gymnasium", "mujoco", "numpy")
 Act = Callable[[NDArray[Any]], NDArray[Any]]
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks" / "online.md"
+SUITE = Suite.load("online")
 
 
 class Cell(NamedTuple):
-    library: str
-    task: str
-    seed: int
+    """One training in Stable-Baselines3, with the configuration of a run of the suite."""
+
+    row: str
+    column: str
+    config: TrainConfig
 
     @property
     def name(self) -> str:
-        return f"{self.library} {self.task} seed {self.seed}"
+        return f"{self.row} {self.column} seed {self.config.seed}"
 
     def path(self, output: Path) -> Path:
-        name = self.task.replace("/", "-")
-        return output / "cells" / f"{self.library}-{name}-{self.seed}.json"
+        return output / "cells" / f"{self.name.replace(' ', '-')}.json"
 
-    def config(self, output: Path) -> TrainConfig:
-        """Nothing is evaluated or saved on the way: only the end counts."""
-        packaged, changes = TASKS[self.task]
-        config = load_config(packaged, changes)
-        return config.replace(
-            seed=self.seed,
-            output_dir=str(output / "runs"),
-            device="cpu",
-            eval_episodes=0,
-            checkpoint_interval=config.total_timesteps,
-        )
-
-    def settings(self, output: Path) -> dict[str, Any]:
-        """All that the result depends on, as plain values."""
-        config = self.config(output)
-        return config.as_dict() if self.library == "ours" else sb3_settings(config)
+    def read(self, output: Path) -> Result | None:
+        return read(self.path(output), sb3_settings(self.config))
 
 
 def sb3_settings(config: TrainConfig) -> dict[str, Any]:
@@ -181,87 +142,63 @@ def train_sb3(settings: dict[str, Any], log: Path) -> Act:
     return lambda obs: model.predict(obs, deterministic=True)[0]
 
 
-def train_ours(config: TrainConfig) -> Act:
-    algo = managed_class(config.spec)(config)
-    reason = algo.learn().stop_reason
-    if reason != "total_timesteps":  # a signal ends training early but in good order
-        raise RuntimeError(f"training ended early ({reason}); no score")
-    return algo.predict
-
-
 def run_cell(cell: Cell, output: Path) -> Result:
     """Train and score, outside the calling process."""
     torch.set_num_threads(1)
-    config, settings = cell.config(output), cell.settings(output)
-    packages = PACKAGES
+    config, settings = cell.config, sb3_settings(cell.config)
     start = time.perf_counter()
-    if cell.library == "ours":
-        act = train_ours(config)
-    else:
-        log = output / "runs" / f"sb3-{cell.task.replace('/', '-')}-{cell.seed}"
-        act = train_sb3(settings, log)
-        packages = ("stable_baselines3", "sb3_contrib", *PACKAGES[1:])
+    act = train_sb3(settings, output / "runs" / cell.name.replace(" ", "-"))
     seconds = time.perf_counter() - start
     assert config.env_id is not None
     evaluator = Evaluator(Acting(act), config.env_id, config.env_kwargs)
+    options = SUITE.config
     try:
-        evaluation = evaluator.run(episode_seeds(SCORING_SEED, "scoring", EPISODES))
+        evaluation = evaluator.run(
+            episode_seeds(options.scoring_seed or 0, "scoring", options.episodes)
+        )
     finally:
         evaluator.close()
     result = {
-        **cell._asdict(),
         "return_mean": float(evaluation.returns.mean()),
         "return_std": float(evaluation.returns.std()),
-        "episodes": EPISODES,
+        "episodes": options.episodes,
         "training_seconds": round(seconds, 1),
         "config": settings,
-        "versions": versions(*packages),
+        "versions": versions(*PACKAGES),
     }
     save(cell.path(output), result)
     return result
 
 
-def page_text(results: dict[Cell, Result], output: Path, seeds: Sequence[int]) -> str:
+def page_text(ours: SuiteRun, output: Path) -> str:
     """The page: a row per algorithm and environment, a column per library."""
-
-    def found(library: str, task: str) -> list[Result | None]:
-        return [results.get(Cell(library, task, seed)) for seed in seeds]
-
-    def by_seed(library: str, task: str) -> str:
-        if not in_library(library, task):
-            return "—"
-        scores = [None if r is None else f"{r['return_mean']:.1f}" for r in found(library, task)]
-        return ", ".join(score or "not run" for score in scores) if any(scores) else "not run"
-
-    rows = []
-    for task in TASKS:
-        config = Cell("ours", task, seeds[0]).config(output)
-        rows.append(
-            [
-                f"`{config.algo}`",
-                f"`{config.env_id}`",
-                f"{config.total_timesteps:,}",
-                *(
-                    mean_and_deviation(found(library, task)) if in_library(library, task) else "—"
-                    for library in LIBRARIES
-                ),
-                *(by_seed(library, task) for library in LIBRARIES),
-            ]
-        )
+    rows, results = [], []
+    for cell in ours.cells:
+        config = cell.trials[0].config
+        scores: dict[str, list[Result | None]] = {"ours": [ours.saved(t) for t in cell.trials]}
+        if cell.row not in MISSING:
+            theirs = [Cell(cell.row, cell.column, trial.config) for trial in cell.trials]
+            scores["sb3"] = [each.read(output) for each in theirs]
+        results += [result for found in scores.values() for result in found if result is not None]
+        place = [f"`{cell.row}`", f"`{cell.column}`", f"{config.total_timesteps:,}"]
+        means = [mean_and_deviation(scores[lib]) if lib in scores else "—" for lib in LIBRARIES]
+        seeds = [by_seed(scores[lib]) if lib in scores else "—" for lib in LIBRARIES]
+        rows.append([*place, *means, *seeds])
     header = ["algorithm", "environment", "steps", *LIBRARIES.values()]
     header += [f"{name}, by seed" for name in LIBRARIES.values()]
-    seed_list = ",".join(map(str, seeds))
+    seed_words = ", ".join(map(str, SUITE.config.seeds))
     return f"""# Online benchmark
 
 <!-- not run: it trains every algorithm in two libraries, and writes this page -->
 ```bash
 pip install -c constraints.txt -e ".[bench,mujoco]"
-python benchmarks/online.py --seeds {seed_list}
+rl-training benchmark online  # trains ours
+python benchmarks/online.py   # trains theirs
 ```
 
 Each algorithm is trained here and in Stable-Baselines3 (TQC: in its contrib package) with the
 same environment, number of steps, settings and seeds. An entry is the mean return of the final policy,
-acting deterministically, over {EPISODES} episodes: mean ± sample standard deviation over seeds {", ".join(map(str, seeds))}. No checkpoint
+acting deterministically, over {SUITE.config.episodes} episodes: mean ± sample standard deviation over seeds {seed_words}. No checkpoint
 is chosen by its score. The episodes start in the same states for both libraries and every seed.
 
 {table(header, rows)}
@@ -274,7 +211,7 @@ DQN's last policy is a matter of luck with these settings: an earlier revision, 
 actions in another order, scored 500, 295 and 500 here.
 
 Settings are those of the packaged configurations `<algorithm>/pendulum` and `dqn/cartpole`; for
-HalfCheetah those of `<algorithm>/locomotion` with {SHORT["learning_starts"]:,} random steps, and for TQC with two critics of
+HalfCheetah those of `<algorithm>/locomotion` with 5,000 random steps, and for TQC with two critics of
 256-256. Stable-Baselines3 gets the same learning rates, networks, batches, discount, target updates,
 noise, random steps, updates per step and replay, not its own defaults. What remains different:
 
@@ -283,44 +220,38 @@ noise, random steps, updates per step and replay, not its own defaults. What rem
 - Theirs finishes the round of `train_frequency` steps that the budget ends in: 50,176 steps of CartPole.
 - Random streams: the same seed means other initial weights, episodes and batches.
 
-Versions: {listed_versions(results.values())}.
+Versions: {listed_versions(results)}.
 """
 
 
-def in_library(library: str, task: str) -> bool:
-    return library == "ours" or task.split("/")[0] not in MISSING
+def by_seed(results: Sequence[Result | None]) -> str:
+    if not any(results):
+        return "not run"
+    return ", ".join("not run" if r is None else f"{r['return_mean']:.1f}" for r in results)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=Path, default=Path("runs/online"))
+    parser.add_argument("--ours", type=Path, default=Path("runs/benchmarks/online"))
+    parser.add_argument("--output", type=Path, default=Path("runs/benchmarks/sb3"))
     parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--cells", default="*", metavar="PATTERN", help="such as 'sac/*'")
-    parser.add_argument("--library", choices=LIBRARIES, help="train in this one only")
-    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--cells", default="*", metavar="PATTERN", help="such as 'sac *'")
     arguments = parser.parse_args()
-    output = arguments.output.absolute()
-    seeds = [int(seed) for seed in arguments.seeds.split(",")]
+    output, ours = arguments.output.absolute(), SuiteRun.of(SUITE, arguments.ours)
     cells = [
-        Cell(library, task, seed)
-        for seed in seeds
-        for task in TASKS
-        for library in LIBRARIES
-        if in_library(library, task)
+        Cell(cell.row, cell.column, trial.config)
+        for cell in ours.cells
+        if cell.row not in MISSING
+        for trial in cell.trials
     ]
-    found = {cell: read(cell.path(output), cell.settings(output)) for cell in cells}
     missing = [
         cell
-        for cell, result in found.items()
-        if result is None
-        and fnmatch(cell.task, arguments.cells)
-        and cell.library == (arguments.library or cell.library)
+        for cell in cells
+        if cell.read(output) is None and fnmatch(f"{cell.row} {cell.column}", arguments.cells)
     ]
     print(f"{len(missing)} cells to run", flush=True)
     failed = run_all(missing, partial(run_cell, output=output), arguments.jobs)
-    found = {cell: read(cell.path(output), cell.settings(output)) for cell in cells}
-    results = {cell: result for cell, result in found.items() if result is not None}
-    PAGE.write_text(page_text(results, output, seeds))
+    PAGE.write_text(page_text(ours, output))
     print(f"{PAGE} written")
     return 1 if failed else 0
 

@@ -47,7 +47,7 @@ def test_every_verb_has_it() -> None:
 
 def test_verbs_that_show_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     known = document(capsys, "list")
-    assert set(known) == {"algorithms", "configs", "datasets"}
+    assert set(known) == {"algorithms", "configs", "datasets", "suites"}
     assert set(known["algorithms"][0]) == {"name", "summary", "regimes", "action_kinds"}
     assert "td3_bc/pendulum" in known["configs"]
     (option,) = document(capsys, "explain", "td3_bc.bc_alpha")["options"]

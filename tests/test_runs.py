@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -60,7 +61,7 @@ def test_a_lock_names_its_holder_and_is_free_at_once_after_kill(tmp_path: Path) 
         holder.send_signal(signal.SIGKILL)
         holder.wait()
         with RunLock(tmp_path):
-            assert (tmp_path / ".lock.pid").read_text() == str(os.getpid())
+            assert (tmp_path / ".lock.pid").read_text() == f"{os.getpid()} {platform.node()}"
 
 
 def test_a_lock_file_of_an_older_version_does_not_lock(tmp_path: Path) -> None:

@@ -140,13 +140,17 @@ def remove_leftovers(path: Path) -> None:
 
 
 def _is_alive(process_id: int) -> bool:
+    # a leftover of this number is of an earlier process: this one has not begun
+    return process_id != os.getpid() and process_lives(process_id)
+
+
+def process_lives(process_id: int) -> bool:
+    """Tell if there is a process of this number; True where the system has no way to ask."""
     if os.name == "nt":  # where signal 0 would end the process
         return True
-    if process_id == os.getpid():
-        return False  # a leftover of an earlier process of this number: this one has not begun
     try:
         os.kill(process_id, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except OSError:  # somebody else's
         return True

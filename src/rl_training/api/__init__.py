@@ -64,6 +64,7 @@ _MODULES = {
     "rl_training.runs.metadata": ("package_versions",),
     "rl_training.runs.metrics": ("Sink", "register_logger"),
     "rl_training.runs.reading": ("RunReport", "Score", "read_run"),
+    "rl_training.sweeps.benchmarking": ("SuiteResult", "SuiteRun", "replace_table", "write_table"),
     "rl_training.sweeps.board": ("TrialBoard", "trial_cells", "trial_text"),
     "rl_training.sweeps.description": ("Sweep", "Trial"),
     "rl_training.sweeps.directory": ("SweepDirectory", "TrialRecord"),
@@ -73,11 +74,13 @@ _MODULES = {
     "rl_training.sweeps.running": (
         "RunOptions", "SweepResult", "check_problems", "run_sweep", "trials_in",
     ),
+    "rl_training.sweeps.suites": ("Suite", "list_suites"),
     "rl_training.sweeps.summary": (
         "PointSummary", "resume_sweep_command", "summarize_points", "sweep_facts",
     ),
     "rl_training.sweeps.seeds": ("SeedsFailedError", "run_seeds", "seed_trials"),
     "rl_training.sweeps.status": ("TrialStatus",),
+    "rl_training.sweeps.watching": ("Sight", "WatchedTrial", "Watcher"),
     "rl_training.runtime.callbacks": ("Callback",),
     "rl_training.runtime.checkpoints.directories": ("checkpoints_of", "find_checkpoint"),
     "rl_training.runtime.config.train_config": ("TrainConfig", "group_classes"),

@@ -90,6 +90,10 @@ from rl_training.runtime.config.train_config import TrainConfig as TrainConfig
 from rl_training.runtime.config.train_config import group_classes as group_classes
 from rl_training.runtime.trainer import TrainResult as TrainResult
 from rl_training.runtime.trust import resume_command as resume_command
+from rl_training.sweeps.benchmarking import SuiteResult as SuiteResult
+from rl_training.sweeps.benchmarking import SuiteRun as SuiteRun
+from rl_training.sweeps.benchmarking import replace_table as replace_table
+from rl_training.sweeps.benchmarking import write_table as write_table
 from rl_training.sweeps.board import TrialBoard as TrialBoard
 from rl_training.sweeps.board import trial_cells as trial_cells
 from rl_training.sweeps.board import trial_text as trial_text
@@ -110,10 +114,15 @@ from rl_training.sweeps.seeds import SeedsFailedError as SeedsFailedError
 from rl_training.sweeps.seeds import run_seeds as run_seeds
 from rl_training.sweeps.seeds import seed_trials as seed_trials
 from rl_training.sweeps.status import TrialStatus as TrialStatus
+from rl_training.sweeps.suites import Suite as Suite
+from rl_training.sweeps.suites import list_suites as list_suites
 from rl_training.sweeps.summary import PointSummary as PointSummary
 from rl_training.sweeps.summary import resume_sweep_command as resume_sweep_command
 from rl_training.sweeps.summary import summarize_points as summarize_points
 from rl_training.sweeps.summary import sweep_facts as sweep_facts
+from rl_training.sweeps.watching import Sight as Sight
+from rl_training.sweeps.watching import WatchedTrial as WatchedTrial
+from rl_training.sweeps.watching import Watcher as Watcher
 
 class AWAC(ManagedAlgorithm): ...
 class BC(ManagedAlgorithm): ...

@@ -12,6 +12,7 @@ import typer
 
 from rl_training import api
 from rl_training.cli import (
+    benchmark,
     compare,
     data,
     doctor,
@@ -22,6 +23,7 @@ from rl_training.cli import (
     signals,
     sweep,
     train,
+    watch,
 )
 from rl_training.cli.console import note, say, show_notes, stdout_for_result
 from rl_training.config import RLTrainingError, RunError
@@ -39,6 +41,8 @@ app = typer.Typer(
 app.command("train")(train.train)
 app.command("resume")(train.resume)
 app.command("sweep")(sweep.sweep)
+app.command("watch")(watch.watch)
+app.command("benchmark")(benchmark.benchmark)
 app.command("eval")(policy.evaluate)
 app.command("predict")(policy.predict)
 app.add_typer(data.app, name="data")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def list_known(json: JsonOption = False, plugin: PluginOption = []) -> None:  # noqa: B006
-    """List algorithms, packaged configurations and built-in datasets."""
+    """List algorithms, packaged configurations, built-in datasets and benchmark suites."""
     if json:
         say_json(_known())
         return
@@ -31,6 +31,9 @@ def list_known(json: JsonOption = False, plugin: PluginOption = []) -> None:  # 
     say("built-in datasets (dataset_kind: builtin, dataset_id: NAME)")
     for name, description in api.builtin_datasets().items():
         say(f"  {name:20} {description}")
+    say("suites (rl-training benchmark NAME)")
+    for name, title in api.list_suites().items():
+        say(f"  {name:20} {title}")
 
 
 def _known() -> dict[str, Any]:
@@ -47,7 +50,13 @@ def _known() -> dict[str, Any]:
         {"name": name, "description": description}
         for name, description in api.builtin_datasets().items()
     ]
-    return {"algorithms": algorithms, "configs": api.packaged_configs(), "datasets": datasets}
+    suites = [{"name": name, "title": title} for name, title in api.list_suites().items()]
+    return {
+        "algorithms": algorithms,
+        "configs": api.packaged_configs(),
+        "datasets": datasets,
+        "suites": suites,
+    }
 
 
 def config(

@@ -66,7 +66,7 @@ class TrialLines:
         for text in status.warnings:
             if text not in self._warned:  # the same log makes every trial say the same
                 self._warned.add(text)
-                self._write(f"{label}  warning: {text}")
+                self.write(f"{label}  warning: {text}")
         if self._quiet:
             return
         has_scored = bool(status.score) and status.score != self._scores.get(name)
@@ -77,7 +77,7 @@ class TrialLines:
         elif before.state != status.state or has_scored or self._is_due(name):
             self._scores[name] = status.score
             self._written[name] = time.monotonic()
-            self._write(f"{label}  {api.trial_text(status)}")
+            self.write(f"{label}  {api.trial_text(status)}")
 
     def _is_due(self, name: str) -> bool:
         pause = LINE_SECONDS * max(1, self._board.count("running"))
@@ -95,7 +95,8 @@ class TrialLines:
             table = trial_table(self._board, rows=max(3, height - 4), width=width)
             self._live.update(table, refresh=True)
 
-    def _write(self, line: str) -> None:
+    def write(self, line: str) -> None:
+        """Write a line that stays, above the table if there is one."""
         if self._live is not None:
             self._live.console.print(Text(visible(line)), soft_wrap=True)  # above the table
             return

@@ -1,4 +1,4 @@
-"""Packaged configurations: their names and texts, without importing what they configure."""
+"""Packaged configurations and suites: their names and texts, without importing what they configure."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from importlib.resources import files
 from typing import Any
 
 
-def _root() -> Any:
-    return files("rl_training") / "assets" / "configs"
+def _root(kind: str = "configs") -> Any:
+    return files("rl_training") / "assets" / kind
 
 
 def packaged_configs() -> list[str]:
@@ -25,3 +25,14 @@ def packaged_configs() -> list[str]:
 
 def packaged_config_text(name: str) -> str:
     return (_root() / f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def packaged_suites() -> list[str]:
+    """List names of benchmark suites, such as `offline`."""
+    root = _root("suites")
+    names = [file.name for file in root.iterdir()] if root.is_dir() else []
+    return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))
+
+
+def packaged_suite_text(name: str) -> str:
+    return (_root("suites") / f"{name}.yaml").read_text(encoding="utf-8")

@@ -3,20 +3,41 @@
 from __future__ import annotations
 
 import os
+import platform
 import stat
+from collections.abc import Set
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 from filelock import FileLock, Timeout
 
 from rl_training.config import OutputError
-from rl_training.files import read_regular, write_bytes
+from rl_training.files import process_lives, read_regular, write_bytes
 from rl_training.runs.layout import disk_errors_named
 
 LOCK = ".lock"
-# the process id stands beside the lock, because `filelock` may empty the locked file
+# process id and host stand beside the lock, because `filelock` may empty the locked file
 HOLDER = ".lock.pid"
+_MAX_HOLDER = 512  # bytes of that file
+_LOCKS = Path("/proc/locks")  # Linux: every lock of this machine
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Process that locks a run, or locked it when it was killed; host is empty if it is not known."""
+
+    process: int
+    host: str
+
+    @property
+    def is_elsewhere(self) -> bool:
+        return is_other_host(self.host)
+
+
+def is_other_host(name: str) -> bool:
+    return name not in ("", platform.node())
 
 
 class RunLockedError(OutputError):
@@ -43,7 +64,7 @@ class RunLock:
             raise OutputError(f"cannot lock {run_dir}: {error.strerror}") from None
         try:
             with disk_errors_named(run_dir):
-                write_bytes(self._holder, str(os.getpid()).encode())
+                write_bytes(self._holder, f"{os.getpid()} {platform.node()}".encode())
         except BaseException:
             self._lock.release()
             raise
@@ -66,10 +87,53 @@ class RunLock:
         self.release()
 
     def _holder_name(self) -> str:
-        try:
-            return f"process {int(read_regular(self._holder, limit=32))}"
-        except (OSError, ValueError):  # not written yet, or the holder is an older version
+        holder = read_holder(self.run_dir)
+        if holder is None:  # not written yet, or damaged
             return "another process"
+        place = f" of {holder.host}" if holder.is_elsewhere else ""
+        return f"process {holder.process}{place}"
+
+
+def read_holder(run_dir: Path) -> Holder | None:
+    """Read who locks a run, or did when it was killed; None if the lock was released."""
+    try:
+        text = read_regular(run_dir / HOLDER, limit=_MAX_HOLDER).decode()
+        process, _, host = text.strip().partition(" ")
+        return Holder(int(process), host) if int(process) > 0 else None
+    except (OSError, ValueError):
+        return None
+
+
+def locks_held() -> Set[tuple[int, int]] | None:
+    """List process and inode of every lock of this machine; None where the system does not tell.
+
+    Trying to take a lock would make a run fail that takes it at this moment.
+    """
+    try:
+        lines = _LOCKS.read_text().splitlines()
+    except OSError:
+        return None
+    held = set()
+    for line in lines:  # 1: FLOCK  ADVISORY  WRITE 4711 08:01:1234 0 EOF
+        words = line.split()
+        with suppress(ValueError, IndexError):
+            held.add((int(words[4]), int(words[5].rpartition(":")[2])))
+    return held
+
+
+def is_at_work(run_dir: Path, locks: Set[tuple[int, int]] | None) -> bool:
+    """Tell if a process holds the lock of a run, without touching it; one of another host is believed to."""
+    holder = read_holder(run_dir)
+    if holder is None:
+        return False
+    if holder.is_elsewhere:
+        return True
+    if locks is None:
+        return process_lives(holder.process)
+    try:
+        return (holder.process, (run_dir / LOCK).lstat().st_ino) in locks
+    except OSError:
+        return False
 
 
 def _refuse_special(path: Path) -> None:

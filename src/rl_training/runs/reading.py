@@ -112,7 +112,7 @@ def read_run(
 
     run = Path(path)
     check_is_run(run)
-    config = _read_config(run)
+    config = read_config(run)
     result = read_result(run)
     saved = _newest_manifest(run)
     step: int = saved.get("progress", {}).get("global_step", 0)
@@ -167,7 +167,8 @@ def _is_in_range(number: int) -> bool:
     return -_BEYOND_FLOATS < number < _BEYOND_FLOATS
 
 
-def _read_config(run: Path) -> dict[str, Any]:
+def read_config(run: Path) -> dict[str, Any]:
+    """Read the `config.yaml` of a run, as far as reports use it; a `CheckpointError` says what is wrong."""
     path = run / CONFIG
     try:
         config = parse_yaml(read_regular(path, limit=4 << 20).decode(), str(path))

@@ -13,6 +13,8 @@ Every trial is an ordinary run directory; nothing about a run knows that it is p
 - `driver`       which trial starts when, what is tried again
 - `executor`     interface to what carries trials out; `local`: processes of this machine
 - `nursery`      process that forks those of the local executor; `worker`: what runs in each
+- `watching`     runs that go on elsewhere, by their files; `run_progress` of one; these need no torch
+- `suites`       benchmark suites: cells of a table; `benchmarking`: training and scoring what is missing
 - `probe`        estimate of the time that a sweep will take
 """
 

@@ -30,6 +30,7 @@ class TrialBoard:
             "paused",
             "waiting",
             "interrupted",
+            "stopped",
             "failed",
         )
         words = [f"{self.count(state)} {state}" for state in states if self.count(state)]

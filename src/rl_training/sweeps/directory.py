@@ -140,6 +140,9 @@ def _is_record(entry: Any) -> bool:
     return (
         isinstance(name, str)
         and Path(name).name == name  # it names a directory inside this one
+        and name not in ("", "..")
+        and len(name) < 200  # bytes of a file name are limited
+        and name.isprintable()
         and isinstance(entry.get("label"), str)
         and isinstance(entry.get("differs"), dict)
         and isinstance(entry.get("config"), dict)

@@ -11,10 +11,14 @@ from typing import Any, Literal
 
 from rl_training.files import read_json
 
-State = Literal["waiting", "starting", "running", "paused", "interrupted", "failed", "ended"]
+# `stopped` is never written: the process is gone without a last word, as others find out
+State = Literal[
+    "waiting", "starting", "running", "paused", "interrupted", "failed", "ended", "stopped"
+]
 FINAL: tuple[State, ...] = ("paused", "interrupted", "failed", "ended")
 MAX_WARNINGS = 20
 _MAX_BYTES = 1 << 20
+_LARGEST = 2**53  # number in a status; arithmetic with larger ones may fail
 
 
 @dataclass(frozen=True)
@@ -81,5 +85,5 @@ def _fits(name: str, value: Any, default: Any) -> bool:
     if default is None:
         return isinstance(value, str)
     if isinstance(default, float):
-        return type(value) in (int, float)
-    return type(value) is type(default)
+        return type(value) in (int, float) and 0 <= value <= _LARGEST  # NaN is not
+    return type(value) is type(default) and (type(value) is not int or 0 <= value <= _LARGEST)

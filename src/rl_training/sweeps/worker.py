@@ -85,6 +85,9 @@ class StatusCallback(Callback):
             self.paused = True
             state.interrupt()
 
+    def on_train_end(self, state: TrainerState) -> None:
+        self.status = replace(self.status, step=state.global_step)
+
     def _tick(self, state: TrainerState) -> None:
         if time.perf_counter() - self._written >= SECONDS:
             self._write_progress(state)
