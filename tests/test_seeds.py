@@ -69,13 +69,12 @@ def test_each_seed_is_the_same_run_as_alone_bit_for_bit(
         assert rows_without_times(together) == rows_without_times(alone)
 
 
-@pytest.mark.parametrize("jobs", ["1", "2"])
 def test_a_seed_that_fails_leaves_the_others(
-    jobs: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rl_training.runs.metrics._LOGGERS", {})
     Path("broken.py").write_text(BROKEN_LOGGER.format(error="RunError"))
-    words = ["--seeds", "1,2,3", "--jobs", jobs, "--plugin", "broken.py"]
+    words = ["--seeds", "1,2,3", "--jobs", "2", "--plugin", "broken.py"]
     assert main(["train", "quick.yaml", *words]) == 1
     captured = capsys.readouterr()
     assert captured.err.splitlines()[-1] == "error: seed 2: the disk of seed 2 is gone"
