@@ -73,6 +73,13 @@ _MODULES = {
     "rl_training.sweeps.running": (
         "RunOptions", "SweepResult", "check_problems", "run_sweep", "trials_in",
     ),
+    "rl_training.runs.search_record": (
+        "SearchRecord", "SearchTrial", "is_search", "read_search",
+    ),
+    "rl_training.sweeps.search": ("Search",),
+    "rl_training.sweeps.search_replay": ("search_in",),
+    "rl_training.sweeps.search_summary": ("plan_search", "resume_search_command", "search_facts"),
+    "rl_training.sweeps.tuning": ("TuneEvents", "TuneResult", "tune"),
     "rl_training.sweeps.summary": (
         "PointSummary", "resume_sweep_command", "summarize_points", "sweep_facts",
     ),

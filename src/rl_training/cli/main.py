@@ -22,6 +22,7 @@ from rl_training.cli import (
     signals,
     sweep,
     train,
+    tune,
 )
 from rl_training.cli.console import note, say, show_notes, stdout_for_result
 from rl_training.config import RLTrainingError, RunError
@@ -39,6 +40,7 @@ app = typer.Typer(
 app.command("train")(train.train)
 app.command("resume")(train.resume)
 app.command("sweep")(sweep.sweep)
+app.command("tune")(tune.tune)
 app.command("eval")(policy.evaluate)
 app.command("predict")(policy.predict)
 app.add_typer(data.app, name="data")

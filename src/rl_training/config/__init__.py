@@ -28,7 +28,12 @@ from rl_training.config.options import (
     problems_of,
     type_name,
 )
-from rl_training.config.packaged import packaged_config_text, packaged_configs
+from rl_training.config.packaged import (
+    packaged_config_text,
+    packaged_configs,
+    packaged_space_text,
+    packaged_spaces,
+)
 from rl_training.config.text import first_line, lasting, visible, without_colours
 from rl_training.config.yaml import dump_yaml, dump_yaml_value, parse_yaml
 
@@ -52,6 +57,8 @@ __all__ = [
     "option",
     "packaged_config_text",
     "packaged_configs",
+    "packaged_space_text",
+    "packaged_spaces",
     "parse_yaml",
     "problems_of",
     "suggest",

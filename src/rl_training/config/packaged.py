@@ -25,3 +25,14 @@ def packaged_configs() -> list[str]:
 
 def packaged_config_text(name: str) -> str:
     return (_root() / f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def packaged_spaces() -> list[str]:
+    """List algorithms that have a packaged space to search in."""
+    folder = files("rl_training") / "assets" / "spaces"
+    names = [file.name for file in folder.iterdir()] if folder.is_dir() else []
+    return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))
+
+
+def packaged_space_text(name: str) -> str:
+    return (files("rl_training") / "assets" / "spaces" / f"{name}.yaml").read_text(encoding="utf-8")
