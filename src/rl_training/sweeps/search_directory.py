@@ -68,10 +68,12 @@ class SearchDirectory:
     def read(self) -> SearchRecord:
         return read_search(self.path)
 
-    def write(self, record: SearchRecord, runs: Iterable[TrialRecord]) -> None:
-        """Write the record, and list the runs for whoever watches."""
-        self.sweep.write({}, runs)
+    def write(self, record: SearchRecord) -> None:
         record.write(self.path)
+
+    def list_runs(self, runs: Iterable[TrialRecord]) -> None:
+        """List the runs for whoever watches; the search itself does not read the list."""
+        self.sweep.write({}, runs)
 
     def write_best(self, text: str) -> None:
         write_bytes(self.best, text.encode())

@@ -108,8 +108,8 @@ class _Tuning:
 
     def __post_init__(self) -> None:
         self.rounds = Rounds(self.stages.search, self.record)
-        for trial in self.record.trials:
-            self._list(self.stages.contend(trial).runs)
+        self._write(self.record)
+        self._list(run for trial in self.record.trials for run in self.stages.contend(trial).runs)
 
     def carry_out(self, trials: int, deadline: float) -> None:
         """Carry out round after round."""
@@ -162,11 +162,14 @@ class _Tuning:
 
     def _write(self, record: SearchRecord) -> None:
         self.record = record
-        self.stages.files.write(record, self._runs.values())
+        self.stages.files.write(record)
 
     def _list(self, runs: Iterable[Trial]) -> None:
+        before = len(self._runs)
         for run in runs:
             self._runs.setdefault(run.name, record_of(run))
+        if len(self._runs) > before:
+            self.stages.files.list_runs(self._runs.values())
 
     def _give_up_if_all_fail(self) -> None:
         ended = [trial for trial in self.record.trials if trial.state != "waiting"]
