@@ -54,6 +54,7 @@ _MODULES = {
     "rl_training.reports.figures": ("write_figures",),
     "rl_training.reports.pages.page": ("check_page_packages",),
     "rl_training.reports.report_page": ("write_report",),
+    "rl_training.reports.search_page": ("write_search_figures", "write_search_page"),
     "rl_training.reports.sides": ("Side", "SideComparison", "TaskComparison", "compare_sides"),
     "rl_training.reports.statistics": ("Summary",),
     "rl_training.reports.tables": ("comparison_facts", "side_facts", "write_tables"),

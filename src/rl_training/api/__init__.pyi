@@ -63,6 +63,8 @@ from rl_training.reports.curves import metric_names as metric_names
 from rl_training.reports.figures import write_figures as write_figures
 from rl_training.reports.pages.page import check_page_packages as check_page_packages
 from rl_training.reports.report_page import write_report as write_report
+from rl_training.reports.search_page import write_search_figures as write_search_figures
+from rl_training.reports.search_page import write_search_page as write_search_page
 from rl_training.reports.sides import Side as Side
 from rl_training.reports.sides import SideComparison as SideComparison
 from rl_training.reports.sides import TaskComparison as TaskComparison

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_training import api
-from rl_training.cli.console import say, say_table
+from rl_training.cli.console import say, say_json, say_table
 from rl_training.config import dump_yaml_value
 
 _ROWS = 10  # trials that are printed, the best first
@@ -63,6 +63,21 @@ def say_search(record: api.SearchRecord, directory: Path) -> None:
         say(f"importance  none: {record.importance_note}")
     say(f"train it    rl-training train {directory / 'best.yaml'}")
     say(f"page        rl-training report {directory} -o report.html")
+
+
+def report_search(directory: str, page: str | None, figures: str | None, json: bool) -> None:
+    """Show a search, and write its page and figures."""
+    record = api.read_search(directory)
+    written = [] if page is None else [api.write_search_page(directory, page)]
+    if figures is not None:
+        written += api.write_search_figures(directory, figures)
+    if json:
+        facts = api.search_facts(directory, record)
+        say_json({**facts, "written": [str(path) for path in written]})
+        return
+    say_search(record, Path(directory))
+    for path in written:
+        say(f"written     {path}")
 
 
 def _say_fresh(record: api.SearchRecord) -> None:
