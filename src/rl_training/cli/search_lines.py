@@ -53,7 +53,7 @@ def say_search(record: api.SearchRecord, directory: Path) -> None:
         say(f"start       {start.value:.4g}, trial 0: the configuration as it was given")
     wrong = "high" if record.mode == "max" else "low"
     say(
-        f"best        {best.value:.4g}, trial {best.number}: chosen by this number, so it is too {wrong}"
+        f"best        {best.value:.4g}, trial {best.number}: chosen by this number, so too {wrong} on average"
     )
     _say_fresh(record)
     if record.importance:

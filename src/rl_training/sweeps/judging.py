@@ -40,17 +40,24 @@ def is_judged(run_dir: Path, judging: Judging) -> bool:
     return _read(run_dir).get("judging") == _identity(run_dir, judging)
 
 
-def judged_value(run_dir: Path) -> float | None:
-    """Return the value by fitted Q evaluation; None if there is none that may be trusted."""
+def judged_value(run_dir: Path) -> tuple[float | None, str]:
+    """Return the value by fitted Q evaluation; None and the reason if there is none that may be trusted."""
     card = _read(run_dir).get("card")
-    if not isinstance(card, dict) or card.get("verdict") == "do not trust this":
-        return None
-    estimates = card.get("estimates")
+    if not isinstance(card, dict):
+        return None, "it has no score card"
+    reasons, estimates = card.get("reasons"), card.get("estimates")
+    first = (
+        str(reasons[0]) if isinstance(reasons, list) and reasons else "the card does not say why"
+    )
+    if card.get("verdict") == "do not trust this":
+        return None, first
     for entry in estimates if isinstance(estimates, list) else []:
-        if isinstance(entry, dict) and entry.get("name") == "fqe" and entry.get("trusted") is True:
+        if isinstance(entry, dict) and entry.get("name") == "fqe":
             value = entry.get("value")
-            return value if isinstance(value, float) else None
-    return None
+            if entry.get("trusted") is True and isinstance(value, float):
+                return value, ""
+            return None, str(entry.get("reason") or first)
+    return None, "its score card has no estimate by fitted Q evaluation"
 
 
 def _read(run_dir: Path) -> dict[str, Any]:

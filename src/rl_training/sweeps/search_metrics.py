@@ -153,7 +153,10 @@ class NoScoreError(Exception):
 def final_value(run_dir: Path, metric: Metric) -> float:
     """Return the score of a finished run's last policy; `NoScoreError` says why there is none."""
     if metric.is_judged:
-        return _finite(judged_value(run_dir), metric.name)
+        value, reason = judged_value(run_dir)
+        if value is None:
+            raise NoScoreError(f"its {metric.name} is not to be trusted: {reason}")
+        return _finite(value, metric.name)
     result = read_result(run_dir)
     if not result:
         raise NoScoreError("its run is not finished")
@@ -183,7 +186,7 @@ def value_at(run_dir: Path, metric: Metric, rung: int) -> float | None:
     return final_value(run_dir, metric) if (run_dir / RESULT).is_file() else None
 
 
-def _finite(value: float | None, name: str) -> float:
-    if value is None or not math.isfinite(value):
+def _finite(value: float, name: str) -> float:
+    if not math.isfinite(value):
         raise NoScoreError(f"its {name} is {value}, which is no score")
     return float(value)

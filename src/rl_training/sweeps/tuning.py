@@ -202,10 +202,9 @@ def _fresh_score(number: int, values: dict[int, float], failed: dict[int, str]) 
 def _best_text(search: Search, record: SearchRecord, best: SearchTrial) -> str:
     """Write the best configuration as a file, with a comment that says where it comes from."""
     seeds = ", ".join(map(str, search.settings.seeds))
+    wrong = "high" if record.mode == "max" else "low"
     lines = [
-        f"# best of {len(record.trials)} trials: trial {best.number}, {record.metric} {best.value:.6g}",
-        f"# over seeds {seeds}, chosen by this number, so it is too high: tune.json has that of fresh seeds"
-        if record.mode == "max"
-        else f"# over seeds {seeds}, chosen by this number, so it is too low: tune.json has that of fresh seeds",
+        f"# best of {len(record.trials)} trials: trial {best.number}, {record.metric} {best.value:.6g} over seeds {seeds}",
+        f"# chosen by this number, so too {wrong} on average; tune.json has the score on fresh seeds",
     ]
     return "\n".join(lines) + "\n" + dump_yaml(search.configure(best.values).as_dict())

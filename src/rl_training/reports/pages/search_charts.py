@@ -46,13 +46,13 @@ class Scale:
     def of(cls, key: str, axis: Any, values: Sequence[Any]) -> Scale:
         """Choose the scale by what trials have, so that a start outside of the space is shown, too."""
         numbers = [value for value in values if _is_number(value)]
-        is_listed = isinstance(axis, list) or (
-            isinstance(axis, Mapping) and {"values", "choice"} & {*axis}
-        )
-        if is_listed or len(numbers) < len(values) or not numbers:
-            labels = tuple(dict.fromkeys(map(dump_yaml_value, values)))
-            if numbers and len(numbers) == len(values):
-                labels = tuple(map(dump_yaml_value, sorted(set(numbers))))
+        listed = _listed(axis)
+        if listed or len(numbers) < len(values) or not numbers:
+            used = {dump_yaml_value(value): value for value in values}
+            labels = tuple(label for label in map(dump_yaml_value, listed) if label in used)
+            labels += tuple(label for label in used if label not in labels)
+            if len(numbers) == len(values):
+                labels = tuple(sorted(labels, key=lambda label: float(used[label])))
             return cls(key, 0.0, max(1.0, len(labels) - 1.0), categories=labels)
         is_log = isinstance(axis, Mapping) and any(str(kind).startswith("log_") for kind in axis)
         is_log = is_log and min(numbers) > 0
@@ -99,14 +99,14 @@ class SearchCharts:
         start = self._record.trials[0]
         rows = []
         if start.state == "complete" and start.number != best.number:
-            rows.append(IntervalRow("start", start.value, points=_seeds(start.seeds), colour=2))
+            rows.append(IntervalRow("start", start.value, points=[*start.seeds.values()], colour=2))
         rows.append(
             IntervalRow(
-                "best, chosen by this score", best.value, points=_seeds(best.seeds), colour=0
+                "best, chosen by this score", best.value, points=[*best.seeds.values()], colour=0
             )
         )
         if fresh is not None and fresh.iqm is not None:
-            points = _seeds(fresh.seeds)
+            points = [*fresh.seeds.values()]
             rows.append(
                 IntervalRow(
                     "best, on fresh seeds", fresh.iqm, fresh.low, fresh.high, points, colour=1
@@ -247,9 +247,7 @@ class SearchCharts:
             ):
                 having = [trial for trial in trials if scale.key in trial.values]
                 x = [_position(scale, trial.values[scale.key]) for trial in having]
-                axes.plot(
-                    x, [t.value for t in having], marker, ms=4, mew=0, color=colour, alpha=0.75
-                )
+                axes.plot(x, _values(having), marker, ms=4, mew=0, color=colour, alpha=0.75)
             axes.set_xlabel(shown(scale.key))
             axes.set_ylabel(shown(self._metric, 34))
             if scale.categories:
@@ -281,12 +279,15 @@ def _ticks(axes: Any, *, values_on_x: bool = True) -> None:
     axes.yaxis.set_major_formatter(number_text)
 
 
+def _listed(axis: Any) -> list[Any]:
+    """Return the listed values of an axis as the space has it; none if it is a range."""
+    if isinstance(axis, Mapping):
+        axis = axis.get("values", axis.get("choice"))
+    return axis if isinstance(axis, list) else []
+
+
 def _values(trials: Sequence[SearchTrial]) -> list[float]:
     return [math.nan if trial.value is None else trial.value for trial in trials]
-
-
-def _seeds(scores: Mapping[int, float]) -> list[float]:
-    return list(scores.values())
 
 
 def _is_drawable(trial: SearchTrial) -> bool:
