@@ -23,9 +23,10 @@ from rl_training.runtime.config.train_config import TrainConfig
 from rl_training.runtime.trust import check_trusted, trust
 from rl_training.sweeps.axes import BASE, Axis, parse_axes
 from rl_training.sweeps.description import Trial, make_trial
+from rl_training.sweeps.executor import Judging
 from rl_training.sweeps.pruning import Pruner, rungs_of
 from rl_training.sweeps.running import check_problems
-from rl_training.sweeps.search_metrics import Metric, choose_metric, judging_of
+from rl_training.sweeps.search_metrics import Metric, choose_metric, gamma_of, judging_of
 from rl_training.sweeps.spaces import read_space
 from rl_training.sweeps.suggestions import Sampler
 
@@ -182,6 +183,10 @@ class Search:
         chosen = self.settings.seeds if seeds is None else seeds
         return [make_trial(config.replace(seed=seed), directory, values) for seed in chosen]
 
+    def judging(self, config: TrainConfig, directory: Path) -> Judging:
+        """Describe how a run is judged, for the metric ope/fqe."""
+        return judging_of(config, gamma_of(self.config), directory, self.settings.fqe_updates)
+
     def check(self, directory: Path) -> None:
         """Refuse a space with impossible values, and environments and logs that are not there."""
         problems: dict[Problem, list[str]] = {}
@@ -200,7 +205,7 @@ class Search:
         check_problems(trials)
         if self.metric.is_judged:
             for trial in trials:
-                judging_of(trial.config, directory, self.settings.fqe_updates)
+                self.judging(trial.config, directory)
 
     def extremes(self) -> Iterator[dict[str, Any]]:
         """Yield points that are valid only if every value of every axis is possible on its own."""

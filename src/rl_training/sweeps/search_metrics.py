@@ -110,8 +110,13 @@ def log_location(config: TrainConfig) -> str | None:
     return f"{dataset.dataset_kind}:{dataset.dataset_id}"
 
 
-def judging_of(config: TrainConfig, directory: Path, updates: int) -> Judging:
-    """Describe how a run of this search is judged: all by one log and one discount."""
+def gamma_of(config: TrainConfig) -> float:
+    """Return the discount that a configuration trains with."""
+    return float(getattr(config.groups.algorithm, "gamma", 0.99))
+
+
+def judging_of(config: TrainConfig, gamma: float, directory: Path, updates: int) -> Judging:
+    """Describe how a run of a search is judged: values at different discounts cannot be compared."""
     location = log_location(config)
     if location is None:
         raise ConfigError(f"metric: {FQE} is not measured: {_WITHOUT_LOG}")
@@ -119,7 +124,7 @@ def judging_of(config: TrainConfig, directory: Path, updates: int) -> Judging:
     FitOptions(updates=updates)
     return Judging(
         dataset=location,
-        gamma=float(getattr(config.groups.algorithm, "gamma", 0.99)),
+        gamma=gamma,
         held_out=config.groups.dataset.validation_fraction is not None,
         updates=updates,
         output_dir=str(directory / "ope"),
@@ -155,6 +160,7 @@ def final_value(run_dir: Path, metric: Metric) -> float:
     if metric.is_judged:
         value, reason = judged_value(run_dir)
         if value is None:
+            reason = reason.replace("--updates", "--fqe-updates")  # as a search names them
             raise NoScoreError(f"its {metric.name} is not to be trusted: {reason}")
         return _finite(value, metric.name)
     result = read_result(run_dir)

@@ -20,7 +20,7 @@ from rl_training.sweeps.pruning import Reached, goes_on
 from rl_training.sweeps.running import RunOptions, make_task
 from rl_training.sweeps.search import Search
 from rl_training.sweeps.search_directory import SearchDirectory
-from rl_training.sweeps.search_metrics import NoScoreError, final_value, judging_of, value_at
+from rl_training.sweeps.search_metrics import NoScoreError, final_value, value_at
 
 
 class SearchInterruptedError(Exception):
@@ -162,7 +162,7 @@ class Stages:
         return is_judged(self.files.path / run.name, self._judging(run))
 
     def _judging(self, run: Trial) -> Judging:
-        return judging_of(run.config, self.files.path, self.search.settings.fqe_updates)
+        return self.search.judging(run.config, self.files.path)
 
     def _has_reached(self, run: Trial, rung: int) -> bool:
         try:
