@@ -309,6 +309,7 @@ def test_the_journal_is_one_that_optuna_reads_without_state_of_samplers(tmp_path
         ({"space": "nowhere.yaml"}, "no space file or packaged space 'nowhere.yaml'"),
         ({"space": {"axes": {"tau": {"uniform": [2, 1]}}}}, "low must be below high"),
         ({"seeds": (1, 1)}, "seeds: must be distinct"),
+        ({"sampler": "cmaes", "space": {"axes": {"tau": [0.1, 0.2]}}}, "cmaes needs two or more"),
         ({"sampler": "grid"}, "sampler: expected one of 'tpe', 'random', 'cmaes'"),
     ],
 )  # fmt: skip

@@ -22,7 +22,8 @@ A search (`tune`) makes its trials as it goes:
                               +------------------------------ tune.json <--------------------------------+
 
 - `search`       description: configuration, space, metric; the runs of a point; `spaces`: reading spaces
-- `suggestions`  Optuna's samplers, seeded by trial number; `search_replay`: earlier rounds once more
+- `suggestions`  Optuna's samplers, seeded by trial number; `search_replay`: earlier rounds once more;
+  `journal`: all of it for Optuna's tools
 - `search_rounds`  stages of a round; `pruning`: which trials go on; `search_metrics`: values of runs
 - `tuning`       rounds until the budget is spent, then the best on fresh seeds
 - `search_directory`  its files (the record itself is `runs.search_record`); `search_summary`: both in words

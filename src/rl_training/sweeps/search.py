@@ -28,7 +28,7 @@ from rl_training.sweeps.pruning import Pruner, rungs_of
 from rl_training.sweeps.running import check_problems
 from rl_training.sweeps.search_metrics import Metric, choose_metric, gamma_of, judging_of
 from rl_training.sweeps.spaces import read_space
-from rl_training.sweeps.suggestions import Sampler
+from rl_training.sweeps.suggestions import Sampler, is_evolved
 
 MAX_SEEDS = 1_000
 _OWN_KEYS = ("seed", "output_dir", BASE)  # the search sets them itself
@@ -118,6 +118,9 @@ class Search:
             for axis in axes
             if axis.key in _OWN_KEYS
         ]
+        if settings.sampler == "cmaes" and sum(map(is_evolved, axes)) < 2:
+            message = "cmaes needs two or more ranges without a condition; take tpe"
+            problems.append(Problem(("sampler",), message))
         if settings.pruner != "none":
             problems += _pruning_problems(settings, metric, axes)
         if problems:

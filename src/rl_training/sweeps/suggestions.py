@@ -7,10 +7,7 @@ and on nothing else. No state of a sampler is ever stored: that of CMA-ES is a p
 
 from __future__ import annotations
 
-import json
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import version
@@ -23,8 +20,10 @@ from rl_training.config import MissingExtraError, dump_yaml_value
 from rl_training.files import write_bytes
 from rl_training.runs.search_record import Mode, SearchTrial
 from rl_training.sweeps.axes import Axis
+from rl_training.sweeps.journal import journal_of, quietly
 
 if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
     from optuna.samplers import BaseSampler
     from optuna.study import Study
     from optuna.trial import Trial
@@ -33,7 +32,6 @@ Sampler = Literal["tpe", "random", "cmaes"]
 STARTUP_TRIALS = 10  # drawn at random before TPE has something to go by
 # whose importance says something; with fewer the best tenth is a single trial that was lucky
 LEAST_FOR_IMPORTANCE = 10
-STUDY = "rl-training"  # name of the study in the journal
 
 
 def check_search_packages(sampler: Sampler) -> dict[str, str]:
@@ -69,14 +67,14 @@ class Suggester:
     def __post_init__(self) -> None:
         import optuna
 
-        with _quiet():
+        with quietly():
             self._study: Study = optuna.create_study(direction=_direction(self.mode))
 
     def ask(
         self, number: int, known: Callable[[Mapping[str, Any]], Mapping[str, Any]]
     ) -> Suggestion:
         """Suggest trial `number`; `known` returns what conditions may name, from the values so far."""
-        with _quiet():
+        with quietly():
             self._study.sampler = self._sampler(number)
             return self._suggest(number, known)
 
@@ -88,7 +86,7 @@ class Suggester:
     ) -> Suggestion:
         """Let trial `number` be one that was chosen; one outside of the space teaches the sampler nothing."""
         params = self._params(values, known)
-        with _quiet():
+        with quietly():
             self._study.sampler = self._sampler(number)
             if params is not None:
                 self._study.enqueue_trial(params)
@@ -101,7 +99,7 @@ class Suggester:
         from optuna.trial import TrialState
 
         asked = self._asked.pop(trial.number)
-        with _quiet():
+        with quietly():
             if trial.state == "failed" or not trial.params:
                 self._study.tell(asked, state=TrialState.FAIL)
                 return
@@ -127,7 +125,7 @@ class Suggester:
         if not everywhere:
             return {}, "no option varies in every trial"
         try:
-            with _quiet():
+            with quietly():
                 shares = get_param_importances(
                     self._study, evaluator=PedAnovaImportanceEvaluator(), params=everywhere
                 )
@@ -142,8 +140,8 @@ class Suggester:
 
     def write_journal(self, path: Path) -> None:
         """Write every trial as a journal that Optuna's tools read; it replaces the file in one step."""
-        lines = _journal_lines(self._study)
-        write_bytes(path, b"".join(line.encode() + b"\n" for line in lines))
+        with quietly():
+            write_bytes(path, journal_of(self._study).encode())
 
     # -- parts -----------------------------------------------------------------------------------
 
@@ -154,12 +152,16 @@ class Suggester:
         if self.sampler == "random":
             return RandomSampler(seed=seed)
         if self.sampler == "cmaes":
-            return CmaEsSampler(
+            sampler = CmaEsSampler(
                 seed=seed,
                 independent_sampler=RandomSampler(seed=seed),
                 warn_independent_sampling=False,
                 consider_pruned_trials=self.counts_pruned,
             )
+            # else it would be what trials so far have in common, and a change of it ends the evolution
+            space = {axis.key: _distribution(axis) for axis in self.axes if is_evolved(axis)}
+            sampler.infer_relative_search_space = lambda study, trial: space
+            return sampler
         return TPESampler(
             seed=seed,
             n_startup_trials=STARTUP_TRIALS,
@@ -209,6 +211,19 @@ def _draw(trial: Trial, axis: Axis) -> Any:
     return trial.suggest_float(axis.key, axis.low, axis.high, log=axis.is_log)
 
 
+def is_evolved(axis: Axis) -> bool:
+    """Tell an option that CMA-ES can search: a range that every trial has. Others are drawn at random."""
+    return not axis.options and not axis.when
+
+
+def _distribution(axis: Axis) -> BaseDistribution:
+    from optuna.distributions import FloatDistribution, IntDistribution
+
+    if axis.is_whole:
+        return IntDistribution(int(axis.low), int(axis.high), log=axis.is_log)
+    return FloatDistribution(axis.low, axis.high, log=axis.is_log)
+
+
 def _value_of(axis: Axis, param: Any) -> Any:
     if axis.options:
         return axis.options[labels_of(axis).index(param)]
@@ -233,54 +248,3 @@ def labels_of(axis: Axis) -> list[str]:
 
 def _direction(mode: Mode) -> str:
     return "maximize" if mode == "max" else "minimize"
-
-
-def _journal_lines(study: Study) -> list[str]:
-    import optuna
-    from optuna.storages import JournalStorage
-    from optuna.trial import TrialState, create_trial
-
-    class Lines:
-        """Journal in memory; a file of Optuna's would wait for the lock of a process that was killed."""
-
-        def __init__(self) -> None:
-            self.logs: list[dict[str, Any]] = []
-
-        def read_logs(self, log_number_from: int) -> Iterator[dict[str, Any]]:
-            yield from self.logs[log_number_from:]
-
-        def append_logs(self, logs: list[dict[str, Any]]) -> None:
-            self.logs += logs
-
-    lines = Lines()
-    with _quiet():
-        copied = optuna.create_study(
-            study_name=STUDY, storage=JournalStorage(lines), direction=study.direction
-        )
-        for trial in study.get_trials(deepcopy=False):
-            if trial.state.is_finished():
-                copied.add_trial(
-                    create_trial(  # without the attributes, in which samplers keep their state
-                        state=trial.state,
-                        value=trial.value if trial.state == TrialState.COMPLETE else None,
-                        params=trial.params,
-                        distributions=trial.distributions,
-                        intermediate_values=trial.intermediate_values,
-                    )
-                )
-    return [json.dumps(log, separators=(",", ":")) for log in lines.logs]
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Context in which Optuna says nothing about studies that it makes and options that are new."""
-    import optuna
-
-    before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        optuna.logging.set_verbosity(before)
