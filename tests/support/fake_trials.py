@@ -78,7 +78,8 @@ class FakeExecutor:
         reached = max((row["step"] for row in read_rows(run / "metrics.jsonl")), default=0)
         paused = False
         with (run / "metrics.jsonl").open("a") as file:
-            for step in range(reached + interval, budget + 1, interval):
+            steps = [step for step in (*range(0, budget, interval), budget) if step > reached]
+            for step in steps:  # the last policy is always evaluated
                 row = {"step": step, "eval/return_mean": self.score(task.config, step / budget)}
                 file.write(json.dumps(row) + "\n")
                 if task.pause_at is not None and task.pause_at <= step < budget:

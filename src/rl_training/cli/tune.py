@@ -183,9 +183,13 @@ def _show_plan(search: api.Search, directory: Path, wanted: int, jobs: int, json
         say_table(["next", *keys], rows)
     say()
     say(
-        f"{plan['left']} of {wanted} trials to go, {len(search.settings.seeds)} seeds each, in {directory}; about "
+        f"{plan['left']} of {wanted} trials to go, {_seeds(len(search.settings.seeds))} each, in {directory}; about "
         f"{api.duration(plan['seconds'])} with {jobs} runs at a time, by {plan['probes']} short probes"
     )
+
+
+def _seeds(number: int) -> str:
+    return f"{number} seed{'s' * (number > 1)}"
 
 
 def _cell(values: dict[str, Any], key: str) -> str:
