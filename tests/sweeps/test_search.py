@@ -51,7 +51,7 @@ def score(config: Mapping[str, Any], share: float) -> float:
 def make_search(**settings: Any) -> Search:
     config = settings.pop("config", CONFIG)
     space = settings.pop("space", SPACE)
-    return Search.of(config, space, **{"seeds": (1, 2, 3), "fresh_seeds": 2, **settings})
+    return Search(config, space, **{"seeds": (1, 2, 3), "fresh_seeds": 2, **settings})
 
 
 def run_tune(
@@ -130,6 +130,8 @@ def test_it_makes_no_difference_who_ends_first(pruner: str, tmp_path: Path) -> N
     directory = tmp_path / "resumed"
     run_tune(directory, trials=6, pruner=pruner)
     resumed = run_tune(directory, trials=15, jobs=1, pruner=pruner)
+    with pytest.raises(OutputError, match="round_size"):
+        run_tune(directory, trials=15, round_size=4, pruner=pruner)
     assert facts(resumed.record) == facts(searches[0].record)
 
 

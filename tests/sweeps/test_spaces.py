@@ -28,7 +28,7 @@ def test_both_ends_of_every_range_are_possible_with_every_packaged_configuration
 ) -> None:
     configs = [name for name in packaged_configs() if name.split("/")[0] == algo]
     for name in configs:
-        search = Search.of(name, metric=metric_of(name))
+        search = Search(name, metric=metric_of(name))
         points = list(search.extremes())
         assert {key for point in points for key in point} == {axis.key for axis in search.axes}
         for point in points:

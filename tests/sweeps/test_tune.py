@@ -98,7 +98,7 @@ def test_a_plan_shows_the_space_and_the_first_trials_and_makes_nothing(
     assert [trial["trial"] for trial in plan["next"]] == [0, 1]
     assert plan["left"] == 2
     # what it shows is what comes
-    search = Search.of("quick.yaml", "space.yaml", seeds=(1,), fresh_seeds=0)
+    search = Search("quick.yaml", "space.yaml", seeds=(1,), fresh_seeds=0)
     executor = FakeExecutor(lambda config, share: share)
     tune(search, "s", trials=2, options=RunOptions(2, make_executor=lambda: executor))
     trials = read_search("s").trials
@@ -129,7 +129,7 @@ def test_a_wrong_command_is_one_line(
 
 
 def test_a_search_goes_on_with_its_own_settings(capsys: pytest.CaptureFixture[str]) -> None:
-    search = Search.of("quick.yaml", "space.yaml", seeds=(1,), fresh_seeds=0)
+    search = Search("quick.yaml", "space.yaml", seeds=(1,), fresh_seeds=0)
     executor = FakeExecutor(lambda config, share: share)
     tune(search, "s", trials=2, options=RunOptions(2, make_executor=lambda: executor))
     for words, message in (
@@ -162,7 +162,7 @@ def test_a_missing_package_is_one_line_and_only_where_it_is_used(
 
 
 def test_hostile_texts_in_a_record_are_text_on_its_page() -> None:
-    search = Search.of("quick.yaml", "space.yaml", seeds=(1,), fresh_seeds=0)
+    search = Search("quick.yaml", "space.yaml", seeds=(1,), fresh_seeds=0)
     executor = FakeExecutor(lambda config, share: config["algo_kwargs"]["learning_rate"] * share)
     tune(search, "s", trials=3, options=RunOptions(2, make_executor=lambda: executor))
     values = json.loads(Path("s/tune.json").read_text())

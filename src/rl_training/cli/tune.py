@@ -60,6 +60,9 @@ def tune(
     sample_seed: Annotated[
         int | None, typer.Option(help="Seed of the suggestions (default: 0).")
     ] = None,
+    round_size: Annotated[
+        int | None, typer.Option(help="Trials suggested together (default: --jobs at first).")
+    ] = None,
     fqe_updates: Annotated[
         int | None, typer.Option(help="Gradient updates of each fit of ope/fqe (default: 10000).")
     ] = None,
@@ -82,7 +85,7 @@ def tune(
 ) -> None:
     """Search for the configuration with the best score over several seeds."""
     show_notes(quiet)
-    settings = {
+    settings: dict[str, Any] = {
         "metric": metric,
         "mode": mode,
         "sampler": sampler,
@@ -90,6 +93,7 @@ def tune(
         "seeds": None if seeds is None else _parse_seeds(seeds),
         "fresh_seeds": fresh_seeds,
         "sample_seed": sample_seed,
+        "round_size": round_size,
         "fqe_updates": fqe_updates,
     }
     settings = {name: value for name, value in settings.items() if value is not None}
@@ -104,7 +108,7 @@ def tune(
         wanted = trials or api.read_search(directory).wanted
     else:
         overrides = api.parse_assignments(words[1:])
-        search = api.Search.of(words[0], space, overrides=overrides, **settings)
+        search = api.Search(words[0], space, overrides=overrides, **settings)
         directory = Path(output_dir or f"runs/tune-{_stem(words[0])}")
         wanted = 50 if trials is None else trials
     jobs = api.machine.default_jobs() if jobs is None else jobs

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from pydantic import field_validator
 
@@ -26,9 +25,12 @@ from rl_training.sweeps.description import Trial, make_trial
 from rl_training.sweeps.executor import Judging
 from rl_training.sweeps.pruning import Pruner, rungs_of
 from rl_training.sweeps.running import check_problems
-from rl_training.sweeps.search_metrics import Metric, choose_metric, gamma_of, judging_of
+from rl_training.sweeps.search_metrics import choose_metric, gamma_of, judging_of
 from rl_training.sweeps.spaces import read_space
 from rl_training.sweeps.suggestions import Sampler, is_evolved
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 MAX_SEEDS = 1_000
 _OWN_KEYS = ("seed", "output_dir", BASE)  # the search sets them itself
@@ -50,7 +52,9 @@ class SearchConfig(Options):
     seeds: tuple[int, ...] = option((1, 2, 3), "seeds of every trial", min_length=1)
     fresh_seeds: int = option(5, "seeds of the final score, none of the above", ge=0, le=MAX_SEEDS)
     sample_seed: int = option(0, "seed of the suggestions", ge=0)
-    round_size: int = option(1, "trials that are suggested together", ge=1, le=10_000)
+    round_size: int | None = option(
+        None, "trials that are suggested together", ge=1, le=10_000, unset="jobs of the first call"
+    )
     fqe_updates: int = option(10_000, "gradient updates of each fit of ope/fqe", ge=20)
 
     @field_validator("seeds")
@@ -63,35 +67,58 @@ class SearchConfig(Options):
         return seeds
 
 
-@dataclass(frozen=True)
+class SearchOptions(TypedDict, total=False):
+    """Settings of a search besides configuration and space, for type checkers and editors."""
+
+    metric: str
+    mode: Mode | None
+    sampler: Sampler
+    pruner: Pruner
+    seeds: Sequence[int]
+    fresh_seeds: int
+    sample_seed: int
+    round_size: int | None
+    fqe_updates: int
+
+
 class Search:
-    """A search over configurations."""
+    """A search over configurations; it checks its description.
 
-    settings: SearchConfig
-    config: TrainConfig
-    axes: tuple[Axis, ...]
-    metric: Metric
+    Args:
+        config: A packaged name, a file, a configuration or its values.
+        space: A file, a packaged name, or `{"axes": ...}`; the packaged space of the algorithm by default.
+        overrides: Keys that are the same in every trial.
+        settings: Other fields of `SearchConfig`.
+    """
 
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         config: str | Path | TrainConfig | Mapping[str, Any],
         space: str | Path | Mapping[str, Any] | None = None,
         *,
         overrides: Mapping[str, Any] | None = None,
-        **settings: Any,
-    ) -> Search:
-        """Check a description.
-
-        Args:
-            config: A packaged name, a file, a configuration or its values.
-            space: A file, a packaged name, or `{"axes": ...}`; the packaged space of the algorithm by default.
-            overrides: Keys that are the same in every trial.
-            settings: Other fields of `SearchConfig`.
-        """
-        base = _base(config, overrides or {}).with_absolute_paths()
-        axes = read_space(base.algo if space is None else space)
-        return cls._checked(SearchConfig(config=base.as_dict(), axes=axes, **settings))
+        **settings: Unpack[SearchOptions],
+    ) -> None:
+        self.config = _base(config, overrides or {}).with_absolute_paths()
+        values = read_space(self.config.algo if space is None else space)
+        given = SearchConfig(config=self.config.as_dict(), axes=values, **settings)
+        self.axes = parse_axes(values)
+        self.metric = choose_metric(given.metric, given.mode, self.config)
+        self.settings = given.model_copy(
+            update={"metric": self.metric.name, "mode": self.metric.mode}
+        )
+        problems = [
+            Problem(("axes", axis.key), "is set by the search itself")
+            for axis in self.axes
+            if axis.key in _OWN_KEYS
+        ]
+        if given.sampler == "cmaes" and sum(map(is_evolved, self.axes)) < 2:
+            message = "cmaes needs two or more ranges without a condition; take tpe"
+            problems.append(Problem(("sampler",), message))
+        if given.pruner != "none":
+            problems += self._pruning_problems()
+        if problems:
+            raise ConfigError(problems)
 
     @classmethod
     def from_record(
@@ -106,36 +133,25 @@ class Search:
         if trust_env:
             trust(config.env_id)
         check_trusted(config.env_id, directory)
-        return cls._checked(settings)
+        return cls._from_settings(settings)
 
     @classmethod
-    def _checked(cls, settings: SearchConfig) -> Search:
-        config = TrainConfig(**settings.config)
-        axes = parse_axes(settings.axes)
-        metric = choose_metric(settings.metric, settings.mode, config)
-        problems = [
-            Problem(("axes", axis.key), "is set by the search itself")
-            for axis in axes
-            if axis.key in _OWN_KEYS
-        ]
-        if settings.sampler == "cmaes" and sum(map(is_evolved, axes)) < 2:
-            message = "cmaes needs two or more ranges without a condition; take tpe"
-            problems.append(Problem(("sampler",), message))
-        if settings.pruner != "none":
-            problems += _pruning_problems(settings, metric, axes)
-        if problems:
-            raise ConfigError(problems)
-        settings = settings.model_copy(update={"metric": metric.name, "mode": metric.mode})
-        return cls(settings, config, axes, metric)
+    def _from_settings(cls, settings: SearchConfig) -> Search:
+        others = settings.model_dump(mode="json", exclude={"config", "axes"})
+        return cls(settings.config, {"axes": settings.axes}, **others)
 
     def with_round_size(self, size: int) -> Search:
         """Return a copy that suggests so many trials together."""
-        settings = SearchConfig(**{**self.as_dict(), "round_size": size})
-        return Search(settings, self.config, self.axes, self.metric)
+        return self._from_settings(SearchConfig(**{**self.as_dict(), "round_size": size}))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the settings as JSON values."""
         return self.settings.model_dump(mode="json")
+
+    @property
+    def round_size(self) -> int:
+        """Return how many trials are suggested together."""
+        return self.settings.round_size or 1
 
     @cached_property
     def rungs(self) -> tuple[int, ...]:
@@ -210,6 +226,27 @@ class Search:
             for trial in trials:
                 self.judging(trial.config, directory)
 
+    def _pruning_problems(self) -> list[Problem]:
+        problems = []
+        if not self.metric.is_evaluated:
+            message = (
+                f"{self.settings.pruner} needs a metric of evaluations, eval/* or validation/*; "
+                f"{self.metric.name} has no intermediate values"
+            )
+            problems.append(Problem(("pruner",), message))
+        problems += [
+            Problem(("axes", axis.key), "moves the steps at which trials are compared: leave it out, or search with --pruner none")
+            for axis in self.axes
+            if axis.key.removeprefix("algo_kwargs.") in _PACE
+        ]  # fmt: skip
+        if not self.rungs:
+            message = (
+                f"no evaluation lies inside the budget of {self.config.budget}: lower eval_interval, "
+                f"which is {self.config.groups.controls.eval_interval}"
+            )
+            problems.append(Problem(("pruner",), message))
+        return problems
+
     def extremes(self) -> Iterator[dict[str, Any]]:
         """Yield points that are valid only if every value of every axis is possible on its own."""
         for axis in self.axes:
@@ -244,23 +281,3 @@ def _base(
     else:
         values = read_config_values(config)
     return TrainConfig(**apply_overrides(values, overrides))
-
-
-def _pruning_problems(
-    settings: SearchConfig, metric: Metric, axes: Sequence[Axis]
-) -> list[Problem]:
-    problems = []
-    if not metric.is_evaluated:
-        message = f"{settings.pruner} needs a metric of evaluations, eval/* or validation/*; {metric.name} has no intermediate values"
-        problems.append(Problem(("pruner",), message))
-    problems += [
-        Problem(("axes", axis.key), "moves the steps at which trials are compared: leave it out, or search with --pruner none")
-        for axis in axes
-        if axis.key.removeprefix("algo_kwargs.") in _PACE
-    ]  # fmt: skip
-    config = TrainConfig(**settings.config)
-    interval = config.groups.controls.eval_interval
-    if not rungs_of(settings.pruner, config.budget, interval):
-        message = f"no evaluation lies inside the budget of {config.budget}: lower eval_interval, which is {interval}"
-        problems.append(Problem(("pruner",), message))
-    return problems

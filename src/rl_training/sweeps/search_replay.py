@@ -40,9 +40,7 @@ class Rounds:
 
     def next(self, wanted: int) -> list[SearchTrial]:
         """Ask for the trials of the next round; those of the record are returned as they are in it."""
-        end = min(
-            self._next + self.search.settings.round_size, max(wanted, len(self.record.trials))
-        )
+        end = min(self._next + self.search.round_size, max(wanted, len(self.record.trials)))
         asked = [self._ask(number) for number in range(self._next, end)]
         self._next = end
         return asked
@@ -85,14 +83,14 @@ def begin_or_continue(
 ) -> tuple[Search, SearchRecord]:
     """Return the search with the size of its rounds, and its record so far."""
     if not files.is_search:
-        search = search.with_round_size(jobs)
+        search = search.with_round_size(search.settings.round_size or jobs)
         return search, SearchRecord(search.as_dict(), versions, wanted)
     record = files.read()
-    size = record.settings.get("round_size")
-    try:
-        search = search.with_round_size(size)  # type: ignore[arg-type]
-    except ConfigError as error:
-        raise CheckpointError(f"the settings in {files.path} are damaged: {error}") from None
+    if search.settings.round_size is None:
+        try:
+            search = search.with_round_size(record.settings.get("round_size"))  # type: ignore[arg-type]
+        except ConfigError as error:
+            raise CheckpointError(f"the settings in {files.path} are damaged: {error}") from None
     _refuse_other(record.settings, search.as_dict(), files.path)
     return search, replace(record, settings=search.as_dict(), wanted=wanted)
 

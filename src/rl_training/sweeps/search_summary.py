@@ -52,7 +52,7 @@ def plan_search(
         "seconds": each * number / jobs,
         "probes": times.probes,
         "jobs": jobs,
-        "round_size": search.settings.round_size,
+        "round_size": search.round_size,
     }
 
 
