@@ -60,9 +60,9 @@ class SearchDirectory:
 
     def _holds_something(self) -> bool:
         """Tell if there is more than what a search leaves that was killed before it wrote its record."""
-        ours = {STATUSES, ".lock", ".lock.pid"}
         return any(
-            entry.name not in ours for entry in self.path.iterdir() if entry.name[-4:] != ".tmp"
+            entry.name != STATUSES and not entry.name.startswith(".")
+            for entry in self.path.iterdir()
         )
 
     def read(self) -> SearchRecord:
