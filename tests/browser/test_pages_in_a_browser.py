@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from tests.support.cards import score_card
 from tests.support.run_directories import make_run
+from tests.support.search_records import write_search
 
 for package in ("playwright", "matplotlib", "jinja2"):
     pytest.importorskip(package, reason="needs the extra dev: make test-browser")
@@ -51,6 +52,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     from rl_training.reports.card_page import write_card
     from rl_training.reports.comparison import compare_runs
     from rl_training.reports.report_page import write_report
+    from rl_training.reports.search_page import write_search_page
 
     directory = tmp_path_factory.mktemp("pages")
     for seed in range(3):
@@ -79,6 +81,10 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         ),
         "card": write_card(score_card(), directory / "card.html"),
         "hostile-card": write_card(strange, directory / "hostile-card.html"),
+        "search": write_search_page(write_search(directory / "search"), directory / "search.html"),
+        "hostile-search": write_search_page(
+            write_search(directory / "hostile-search", texts=HOSTILE), directory / "hostile-s.html"
+        ),
     }
 
 
@@ -118,7 +124,7 @@ CHARTS = """() => [...document.querySelectorAll('svg.chart')].filter(svg => svg.
     ("width", "scheme"),
     [(PHONE, "light"), (PHONE, "dark"), (DESKTOP, "light"), (DESKTOP, "dark")],
 )
-@pytest.mark.parametrize("name", ["report", "card"])
+@pytest.mark.parametrize("name", ["report", "card", "search"])
 def test_a_page_is_drawn_fits_its_window_and_asks_for_nothing(
     browser: Any, pages: dict[str, Path], screenshots: Path, name: str, width: int, scheme: str
 ) -> None:
@@ -126,7 +132,7 @@ def test_a_page_is_drawn_fits_its_window_and_asks_for_nothing(
 
 
 @pytest.mark.parametrize("width", [PHONE, DESKTOP])
-@pytest.mark.parametrize("name", ["hostile-report", "hostile-card"])
+@pytest.mark.parametrize("name", ["hostile-report", "hostile-card", "hostile-search"])
 def test_hostile_labels_are_text_and_break_no_layout(
     browser: Any, pages: dict[str, Path], screenshots: Path, name: str, width: int
 ) -> None:
@@ -171,7 +177,7 @@ def test_a_metric_is_shown_when_it_is_chosen_and_hidden_again(
     visit.context.close()
 
 
-@pytest.mark.parametrize("name", ["report", "card"])
+@pytest.mark.parametrize("name", ["report", "card", "search"])
 def test_paper_is_white_also_for_those_who_like_it_dark_and_holds_every_column(
     browser: Any, pages: dict[str, Path], screenshots: Path, name: str
 ) -> None:

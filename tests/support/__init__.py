@@ -8,6 +8,8 @@
 - `online`: the same for algorithms that collect, and a look at their targets
 - `run_directories`: runs as training leaves them, with curves that are made up
 - `scored_runs`: runs with given scores and nothing else
+- `search_records`: records of searches without their runs
+- `fake_trials`: an executor whose runs are made up at once
 - `cards`: score cards of policies
 - `parity/`: the same weights, batch and noise in another library and in ours
 """

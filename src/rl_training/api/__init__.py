@@ -54,6 +54,7 @@ _MODULES = {
     "rl_training.reports.figures": ("write_figures",),
     "rl_training.reports.pages.page": ("check_page_packages",),
     "rl_training.reports.report_page": ("write_report",),
+    "rl_training.reports.search_page": ("write_search_figures", "write_search_page"),
     "rl_training.reports.sides": ("Side", "SideComparison", "TaskComparison", "compare_sides"),
     "rl_training.reports.statistics": ("Summary",),
     "rl_training.reports.tables": ("comparison_facts", "side_facts", "write_tables"),
@@ -75,6 +76,13 @@ _MODULES = {
         "RunOptions", "SweepResult", "check_problems", "run_sweep", "trials_in",
     ),
     "rl_training.sweeps.suites": ("Suite", "list_suites"),
+    "rl_training.runs.search_record": (
+        "SearchRecord", "SearchTrial", "is_search", "read_search",
+    ),
+    "rl_training.sweeps.search": ("Search",),
+    "rl_training.sweeps.search_replay": ("search_in",),
+    "rl_training.sweeps.search_summary": ("plan_search", "resume_search_command", "search_facts"),
+    "rl_training.sweeps.tuning": ("TuneEvents", "TuneResult", "tune"),
     "rl_training.sweeps.summary": (
         "PointSummary", "resume_sweep_command", "summarize_points", "sweep_facts",
     ),

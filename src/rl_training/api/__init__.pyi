@@ -63,6 +63,8 @@ from rl_training.reports.curves import metric_names as metric_names
 from rl_training.reports.figures import write_figures as write_figures
 from rl_training.reports.pages.page import check_page_packages as check_page_packages
 from rl_training.reports.report_page import write_report as write_report
+from rl_training.reports.search_page import write_search_figures as write_search_figures
+from rl_training.reports.search_page import write_search_page as write_search_page
 from rl_training.reports.sides import Side as Side
 from rl_training.reports.sides import SideComparison as SideComparison
 from rl_training.reports.sides import TaskComparison as TaskComparison
@@ -81,6 +83,10 @@ from rl_training.runs.metrics import register_logger as register_logger
 from rl_training.runs.reading import RunReport as RunReport
 from rl_training.runs.reading import Score as Score
 from rl_training.runs.reading import read_run as read_run
+from rl_training.runs.search_record import SearchRecord as SearchRecord
+from rl_training.runs.search_record import SearchTrial as SearchTrial
+from rl_training.runs.search_record import is_search as is_search
+from rl_training.runs.search_record import read_search as read_search
 from rl_training.runtime.callbacks import Callback as Callback
 from rl_training.runtime.checkpoints.directories import checkpoints_of as checkpoints_of
 from rl_training.runtime.checkpoints.directories import find_checkpoint as find_checkpoint
@@ -110,6 +116,11 @@ from rl_training.sweeps.running import SweepResult as SweepResult
 from rl_training.sweeps.running import check_problems as check_problems
 from rl_training.sweeps.running import run_sweep as run_sweep
 from rl_training.sweeps.running import trials_in as trials_in
+from rl_training.sweeps.search import Search as Search
+from rl_training.sweeps.search_replay import search_in as search_in
+from rl_training.sweeps.search_summary import plan_search as plan_search
+from rl_training.sweeps.search_summary import resume_search_command as resume_search_command
+from rl_training.sweeps.search_summary import search_facts as search_facts
 from rl_training.sweeps.seeds import SeedsFailedError as SeedsFailedError
 from rl_training.sweeps.seeds import run_seeds as run_seeds
 from rl_training.sweeps.seeds import seed_trials as seed_trials
@@ -120,6 +131,9 @@ from rl_training.sweeps.summary import PointSummary as PointSummary
 from rl_training.sweeps.summary import resume_sweep_command as resume_sweep_command
 from rl_training.sweeps.summary import summarize_points as summarize_points
 from rl_training.sweeps.summary import sweep_facts as sweep_facts
+from rl_training.sweeps.tuning import TuneEvents as TuneEvents
+from rl_training.sweeps.tuning import TuneResult as TuneResult
+from rl_training.sweeps.tuning import tune as tune
 from rl_training.sweeps.watching import Sight as Sight
 from rl_training.sweeps.watching import WatchedTrial as WatchedTrial
 from rl_training.sweeps.watching import Watcher as Watcher

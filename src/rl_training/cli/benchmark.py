@@ -55,7 +55,7 @@ def benchmark(
         note(f"{len(missing)} runs without a score, in {run.directory}")
     with TrialLines({t.name: t.label for t in missing}, jobs=jobs, quiet=quiet) as lines:
         options = api.RunOptions(jobs, retries, limits_of(nice, memory), tuple(plugin), lines.show)
-        result = run.carry_out(options, only, lambda text: None if quiet else lines.write(text))
+        result = run.carry_out(options, only, lines.say)
     written = api.write_table(result)
     if page is not None:
         api.replace_table(Path(page), loaded.name, result.table.markdown())

@@ -23,6 +23,7 @@ from rl_training.cli import (
     signals,
     sweep,
     train,
+    tune,
     watch,
 )
 from rl_training.cli.console import note, say, show_notes, stdout_for_result
@@ -43,6 +44,7 @@ app.command("resume")(train.resume)
 app.command("sweep")(sweep.sweep)
 app.command("watch")(watch.watch)
 app.command("benchmark")(benchmark.benchmark)
+app.command("tune")(tune.tune)
 app.command("eval")(policy.evaluate)
 app.command("predict")(policy.predict)
 app.add_typer(data.app, name="data")

@@ -20,6 +20,8 @@ from rl_training.cli.compare import (
     size_of,
 )
 from rl_training.cli.console import JsonOption, say, say_json, say_table
+from rl_training.cli.search_lines import report_search
+from rl_training.config import ConfigError
 
 if TYPE_CHECKING:
     from rl_training.api import Comparison, Group, Improvement, RunReport, Score
@@ -51,6 +53,14 @@ def report(
     """Show how runs ended, what they reached with which certainty, and where their time went."""
     if output is not None or figures is not None:
         api.check_page_packages()
+    if len(runs) == 1 and api.is_search(runs[0]):
+        if csv is not None or best or metric != "eval/return_mean":
+            raise ConfigError(
+                f"{runs[0]} is a search, which has its own metric; to compare its runs, name them: "
+                f"{runs[0]}/*__seed*"
+            )
+        report_search(runs[0], output, figures, json)
+        return
     comparison = api.compare_runs(runs, metric=metric, choice="best" if best else "final")
     written = [] if csv is None else api.write_tables(comparison, csv)
     if output is not None:

@@ -54,6 +54,18 @@ class TrialLines:
         if self._live is not None:
             self._live.stop()
 
+    def expect(self, labels: Mapping[str, str]) -> None:
+        """Take trials that were not known when the display began."""
+        for name, label in labels.items():
+            self._labels.setdefault(name, label)
+            self._board.labels.setdefault(name, label)
+            self._board.statuses.setdefault(name, api.TrialStatus())
+
+    def say(self, line: str) -> None:
+        """Write a line of its own, unless the display is quiet."""
+        if not self._quiet:
+            self.write(line)
+
     def know(self, name: str, status: TrialStatus) -> None:
         """Take what is known of a trial before anything is started."""
         self._board.statuses[name] = status

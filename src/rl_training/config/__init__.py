@@ -31,6 +31,8 @@ from rl_training.config.options import (
 from rl_training.config.packaged import (
     packaged_config_text,
     packaged_configs,
+    packaged_space_text,
+    packaged_spaces,
     packaged_suite_text,
     packaged_suites,
 )
@@ -57,6 +59,8 @@ __all__ = [
     "option",
     "packaged_config_text",
     "packaged_configs",
+    "packaged_space_text",
+    "packaged_spaces",
     "packaged_suite_text",
     "packaged_suites",
     "parse_yaml",

@@ -1,4 +1,4 @@
-"""Packaged configurations and suites: their names and texts, without importing what they configure."""
+"""Packaged configurations, suites and spaces: their names and texts, without importing what they configure."""
 
 from __future__ import annotations
 
@@ -29,10 +29,24 @@ def packaged_config_text(name: str) -> str:
 
 def packaged_suites() -> list[str]:
     """List names of benchmark suites, such as `offline`."""
-    root = _root("suites")
-    names = [file.name for file in root.iterdir()] if root.is_dir() else []
-    return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))
+    return _stems("suites")
 
 
 def packaged_suite_text(name: str) -> str:
     return (_root("suites") / f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def packaged_spaces() -> list[str]:
+    """List algorithms that have a packaged space to search in."""
+    return _stems("spaces")
+
+
+def packaged_space_text(name: str) -> str:
+    return (_root("spaces") / f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def _stems(folder: str) -> list[str]:
+    """List the YAML files of one folder of assets, without their ending."""
+    root = _root(folder)
+    names = [file.name for file in root.iterdir()] if root.is_dir() else []
+    return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))

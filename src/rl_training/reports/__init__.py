@@ -14,5 +14,6 @@
 - `report_page`       `write_report`: a comparison as one HTML file
 - `figures`           `write_figures`: its charts as SVG and PNG
 - `card_page`         `write_card`: a score card as one HTML file
-- `pages/`            charts, templates and layout of both pages
+- `search_page`       `write_search_page`: a search over configurations as one HTML file
+- `pages/`            charts, templates and layout of these pages
 """

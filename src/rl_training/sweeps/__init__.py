@@ -16,6 +16,20 @@ Every trial is an ordinary run directory; nothing about a run knows that it is p
 - `watching`     runs that go on elsewhere, by their files; `run_progress` of one; these need no torch
 - `suites`       benchmark suites: cells of a table; `benchmarking`: training and scoring what is missing
 - `probe`        estimate of the time that a sweep will take
+
+A search (`tune`) makes its trials as it goes:
+
+    space -> search -> replay of earlier rounds -> suggestions -> round of trials -> driver -> values -> record
+                              ^                                                                            |
+                              +------------------------------ tune.json <--------------------------------+
+
+- `search`       description: configuration, space, metric; the runs of a point; `spaces`: reading spaces
+- `suggestions`  Optuna's samplers, seeded by trial number; `search_replay`: earlier rounds once more;
+  `journal`: all of it for Optuna's tools
+- `search_rounds`  stages of a round; `pruning`: which trials go on; `search_metrics`: values of runs
+- `tuning`       rounds until the budget is spent, then the best on fresh seeds
+- `search_directory`  its files (the record itself is `runs.search_record`); `search_summary`: both in words
+- `judging`      score cards of runs, for the metric ope/fqe
 """
 
 from __future__ import annotations
@@ -26,14 +40,28 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rl_training.sweeps.description import Sweep, Trial
     from rl_training.sweeps.running import RunOptions, SweepResult, run_sweep
+    from rl_training.sweeps.search import Search
+    from rl_training.sweeps.tuning import TuneResult, tune
 
-__all__ = ["RunOptions", "Sweep", "SweepResult", "Trial", "run_sweep"]
+__all__ = [
+    "RunOptions",
+    "Search",
+    "Sweep",
+    "SweepResult",
+    "Trial",
+    "TuneResult",
+    "run_sweep",
+    "tune",
+]
 _MODULES = {
     "RunOptions": "rl_training.sweeps.running",
+    "Search": "rl_training.sweeps.search",
     "Sweep": "rl_training.sweeps.description",
     "SweepResult": "rl_training.sweeps.running",
     "Trial": "rl_training.sweeps.description",
+    "TuneResult": "rl_training.sweeps.tuning",
     "run_sweep": "rl_training.sweeps.running",
+    "tune": "rl_training.sweeps.tuning",
 }
 
 

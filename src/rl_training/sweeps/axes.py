@@ -72,11 +72,11 @@ class Axis:
             return min(max(value, int(self.low)), int(self.high))
         if self.is_log:
             low, high = math.log(self.low), math.log(self.high)
-            return self._readable(math.exp(low + share * (high - low)))
-        return self._readable(self.low + share * (self.high - self.low))
+            return self.readable(math.exp(low + share * (high - low)))
+        return self.readable(self.low + share * (self.high - self.low))
 
-    def _readable(self, value: float) -> float:
-        """Round to as many digits as people read and copy."""
+    def readable(self, value: float) -> float:
+        """Round a value of a range to as many digits as people read and copy."""
         return min(max(float(f"{value:.6g}"), self.low), self.high)
 
     def applies_to(self, values: Mapping[str, Any]) -> bool:

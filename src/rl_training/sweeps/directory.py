@@ -19,6 +19,7 @@ from rl_training.config import CheckpointError, OutputError, dump_yaml
 from rl_training.files import read_json, write_bytes, write_json
 from rl_training.runs.layout import RESULT, check_output_dir
 from rl_training.runs.lock import RunLock, RunLockedError
+from rl_training.runs.search_record import is_search
 from rl_training.sweeps.status import TrialStatus, read_status
 
 DESCRIPTION = "sweep.yaml"
@@ -81,6 +82,7 @@ class SweepDirectory:
     def create(self) -> None:
         """Make the directory, or use it if it is empty or holds a sweep already."""
         check_output_dir(self.path)
+        self.refuse_search()
         if self.path.is_dir() and not self.is_sweep and self._holds_something_else():
             raise OutputError(
                 f"{self.path} holds something else than a sweep: choose another --output-dir"
@@ -96,6 +98,13 @@ class SweepDirectory:
             entry.name != STATUSES and not entry.name.startswith(".")
             for entry in self.path.iterdir()
         )
+
+    def refuse_search(self) -> None:
+        """Refuse a directory whose trials a search makes as it goes."""
+        if is_search(self.path):
+            raise OutputError(
+                f"{self.path} holds a search: go on with it by `rl-training tune resume {self.path}`"
+            )
 
     def lock(self) -> RunLock:
         """Lock the sweep: one driver at a time."""

@@ -16,6 +16,17 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Judging:
+    """Estimate of a trained policy from a log, made in the process that trained it."""
+
+    dataset: str  # as commands name it
+    gamma: float
+    held_out: bool
+    updates: int  # of every fit
+    output_dir: str  # of the fits, which trials share
+
+
+@dataclass(frozen=True)
 class Task:
     """One process's work on one trial: begin its run, or go on with it.
 
@@ -32,6 +43,7 @@ class Task:
     pause_at: int | None = None  # step after whose evaluation the run is saved and the process ends
     limits: Limits = field(default_factory=Limits)
     debug: bool = False
+    judging: Judging | None = None  # after training
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -41,8 +53,14 @@ class Task:
         """Take back the values of `as_dict`, also after they were JSON."""
         known = {entry.name for entry in fields(cls)}
         chosen = {key: value for key, value in values.items() if key in known}
+        judging = chosen.get("judging")
         return cls(
-            **{**chosen, "plugins": tuple(values["plugins"]), "limits": Limits(**values["limits"])}
+            **{
+                **chosen,
+                "plugins": tuple(values["plugins"]),
+                "limits": Limits(**values["limits"]),
+                "judging": None if judging is None else Judging(**judging),
+            }
         )
 
 

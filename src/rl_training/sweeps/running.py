@@ -123,6 +123,7 @@ def trials_in(directory: str | Path, *, trust_env: bool = False) -> list[Trial]:
     An environment `module:Name` that only the directory names is refused, unless `trust_env` allows it.
     """
     files = SweepDirectory(Path(directory).expanduser().absolute())
+    files.refuse_search()
     trials = []
     for record in files.records():
         # the sweep may have been moved: its runs lie where it is now

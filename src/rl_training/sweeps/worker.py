@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from rl_training.algorithms.registry import list_algorithm_specs, load_plugin
 from rl_training.config import CheckpointError, RLTrainingError, RunError, without_colours
 from rl_training.data.dataset_loaders import sharing_memory
+from rl_training.ope.fit_runs import FitInterruptedError
 from rl_training.runs.lock import RunLockedError
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.commands import train_in
@@ -28,6 +29,7 @@ from rl_training.runtime.loop.progress import score_of
 from rl_training.runtime.loop.stop_reasons import INTERRUPTED
 from rl_training.stop_signals import RaisingHandler
 from rl_training.sweeps.executor import Limits, Task
+from rl_training.sweeps.judging import judge_run
 from rl_training.sweeps.status import MAX_WARNINGS, State, TrialStatus, write_status
 
 if TYPE_CHECKING:
@@ -128,6 +130,11 @@ def run_task(task: Task) -> int:
         _report_warnings(status, task.debug)
         with sharing_memory():
             result = _unlocked(lambda: train_in(Path(task.run_dir), config, callbacks=[status]))
+        if task.judging is not None and result.stop_reason != INTERRUPTED:
+            judge_run(Path(task.run_dir), task.judging)
+    except FitInterruptedError:
+        status.write("interrupted")
+        return 0
     except Exception as error:
         if not isinstance(error, RLTrainingError):
             traceback.print_exc()
