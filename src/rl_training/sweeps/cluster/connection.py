@@ -16,7 +16,6 @@ LOCAL = "local"  # address of a Ray that is started for this command
 # read by Ray when it is imported or started; what the user sets stays
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent to Ray's makers
-    "RAY_BACKEND_LOG_LEVEL": "fatal",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # a trial sees the GPUs that it asked for; spares a warning
 }
 _LOCAL_ONLY = {

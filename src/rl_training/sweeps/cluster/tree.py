@@ -92,7 +92,7 @@ def inside(run_dir: Path, relative: str) -> Path:
     """Return the path of a file of a run; one that leads out of it, by its name or by a link, is refused."""
     path = PurePosixPath(relative)
     proper = str(path) == relative and not path.is_absolute()
-    if not proper or not all(map(_TRAVELS.fullmatch, path.parts)):
+    if not proper or not path.parts or not all(map(_TRAVELS.fullmatch, path.parts)):
         raise UnsafePathError(f"{relative!r} is not a path inside a run directory")
     place = run_dir
     for part in path.parts:
