@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.runs import Killed, assert_same_run
 
 from rl_training.config import OutputError
 from rl_training.runs.lock import RunLockedError
@@ -18,7 +19,6 @@ from rl_training.sweeps.cluster.mirror import RunMirror
 from rl_training.sweeps.cluster.receiver import RunReceiver
 from rl_training.sweeps.cluster.tree import UnsafePathError, inside, list_tree
 from rl_training.sweeps.status import TrialStatus, read_status, write_status
-from tests.support.runs import Killed, assert_same_run
 
 ConfigMaker = Callable[..., TrainConfig]
 
@@ -212,7 +212,7 @@ def test_checkpoints_behind_a_link_cannot_travel(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "run").mkdir()
     (tmp_path / "run/checkpoints").symlink_to(tmp_path / "disk")
-    with pytest.raises(OutputError, match="is a link.*--storage shared"):
+    with pytest.raises(OutputError, match=r"is a link.*--storage shared"):
         list_tree(tmp_path / "run")
 
 
