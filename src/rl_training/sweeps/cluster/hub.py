@@ -7,6 +7,7 @@ the newest ticket of a trial may change files: a node that was given up may stil
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,18 @@ from rl_training.sweeps.cluster.receiver import RunReceiver
 
 GO, STOP, LOCKED = "go", "stop", "locked"
 OPERATIONS = (
-    "tree", "read", "write", "link", "place", "place_step", "remove", "remove_step", "point", "report",
+    "tree", "read", "write", "link", "place", "place_step", "discard_step", "remove", "remove_step", "point",
+    "report",
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Held:
+    """Receiver of a trial, for the holder of a ticket."""
+
+    ticket: str
+    receiver: RunReceiver
+    busy: asyncio.Lock = field(default_factory=asyncio.Lock)  # during an operation
 
 
 class Hub:
@@ -25,7 +36,7 @@ class Hub:
     def __init__(self) -> None:
         self._stopped = asyncio.Event()
         self._begun: set[str] = set()
-        self._receivers: dict[str, tuple[str, RunReceiver]] = {}  # by name of the trial
+        self._receivers: dict[str, _Held] = {}  # by name of the trial
 
     async def stop(self) -> list[str]:
         """Let no task begin any more; returns the tickets of those that have."""
@@ -41,28 +52,31 @@ class Hub:
         if self._stopped.is_set():
             return STOP
         if paths is not None:
-            self._close(name)  # of a node that was given up
+            await self._close(name)  # of a node that was given up
             try:
                 receiver = RunReceiver(*map(Path, paths))
             except RunLockedError:
                 return LOCKED
-            self._receivers[name] = (ticket, receiver)
+            self._receivers[name] = _Held(ticket, receiver)
         self._begun.add(ticket)
         return GO
 
     async def files(self, ticket: str, name: str, operation: str, *arguments: Any) -> Any:
         """Carry out an operation of the receiver of a trial."""
-        held, receiver = self._receivers.get(name, ("", None))
-        if held != ticket or receiver is None or operation not in OPERATIONS:
+        held = self._receivers.get(name)
+        if held is None or held.ticket != ticket or operation not in OPERATIONS:
             raise PermissionError(f"{name} has been given to another node")
-        return await asyncio.to_thread(getattr(receiver, operation), *arguments)
+        async with held.busy:
+            return await asyncio.to_thread(getattr(held.receiver, operation), *arguments)
 
     async def end(self, ticket: str, name: str) -> None:
         self._begun.discard(ticket)
-        if self._receivers.get(name, ("",))[0] == ticket:
-            self._close(name)
+        held = self._receivers.get(name)
+        if held is not None and held.ticket == ticket:
+            await self._close(name)
 
-    def _close(self, name: str) -> None:
-        _, receiver = self._receivers.pop(name, ("", None))
-        if receiver is not None:
-            receiver.close()
+    async def _close(self, name: str) -> None:
+        held = self._receivers.pop(name, None)
+        if held is not None:
+            async with held.busy:
+                held.receiver.close()

@@ -133,6 +133,7 @@ class RunMirror:
             if tree.steps.get(number, {}).get(path) == mark
         }
         manifest = _manifest_of(step)
+        self._home.discard_step(step)
         for path in sorted(files, key=lambda path: path == manifest):
             existing = at_home.get(files[path])
             if existing is not None and self._home.link(path, existing):

@@ -18,6 +18,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from rl_training.config import OutputError, first_line
 from rl_training.runs.lock import RunLock
 from rl_training.sweeps.cluster import hub as hub_answers
@@ -81,6 +83,8 @@ def _directory_problem(directory: Path, token: str) -> str:
         own = directory / f"{token}.{os.getpid()}"
         own.write_text(token, encoding="utf-8")
         own.unlink()
+        with suppress(Timeout), FileLock(directory / f"{token}.lock", timeout=0):
+            return f"does not see the locks of files in {directory}: mount it with locks, as NFS 4 has them, or pass --storage returned"
     except FileNotFoundError:
         return f"does not see {directory}: {advice}"
     except OSError as error:
@@ -241,6 +245,9 @@ class RemoteReceiver:
 
     def place_step(self, step: int) -> None:
         self._ask("place_step", step)
+
+    def discard_step(self, step: int) -> None:
+        self._ask("discard_step", step)
 
     def remove(self, path: str) -> None:
         self._ask("remove", path)

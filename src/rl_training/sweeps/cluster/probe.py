@@ -4,31 +4,39 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from rl_training.config import OutputError, first_line
 from rl_training.sweeps.cluster.connection import alive_nodes, node_label
 from rl_training.sweeps.cluster.node import NodeCheck, problem_here
 
 PROBE_SECONDS = 60.0  # for a node to start a process and answer
+_TOKEN = ".seen-by-all-"
 _SHOWN = 3  # nodes that an error names
 
 
 @contextmanager
 def visible_token(directory: Path) -> Iterator[str]:
     """Context of a file in a directory, by which other machines tell that they see the same one."""
-    token = f".seen-by-all-{secrets.token_hex(8)}"
+    for lock in directory.glob(f"{_TOKEN}*.lock"):  # of drivers that were killed
+        with suppress(Timeout), FileLock(lock, timeout=0):
+            _remove(directory, lock.stem)
+    token = f"{_TOKEN}{secrets.token_hex(8)}"
     try:
-        (directory / token).write_text(token, encoding="utf-8")
         with FileLock(directory / f"{token}.lock"):
+            (directory / token).write_text(token, encoding="utf-8")
             yield token
     finally:
-        for name in (token, f"{token}.lock"):
-            (directory / name).unlink(missing_ok=True)
+        _remove(directory, token)
+
+
+def _remove(directory: Path, token: str) -> None:
+    for path in directory.glob(f"{token}*"):
+        path.unlink(missing_ok=True)
 
 
 def check_nodes(ray: Any, check: NodeCheck) -> None:

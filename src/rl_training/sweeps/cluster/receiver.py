@@ -51,6 +51,9 @@ class Receiver(Protocol):
     def place_step(self, step: int) -> None:
         """Let a checkpoint show."""
 
+    def discard_step(self, step: int) -> None:
+        """Forget what has come of a checkpoint."""
+
     def remove(self, path: str) -> None:
         """Remove a file."""
 
@@ -71,12 +74,23 @@ class RunReceiver:
         self.run_dir, self._status, self._log = run_dir, status, log
         run_dir.mkdir(parents=True, exist_ok=True)
         self._lock = RunLock(run_dir)
+        self._remove_asides()
 
     def close(self) -> None:
         """Release the directory; it goes if nothing has come."""
+        self._remove_asides()
         self._lock.release()
         if all(entry.name.startswith(".") for entry in self.run_dir.iterdir()):
             shutil.rmtree(self.run_dir, ignore_errors=True)
+
+    def _remove_asides(self) -> None:
+        """Remove what was being received, by this process or one that was killed."""
+        for pattern in (".*.tmp", f"{CHECKPOINTS}/.step_*.tmp"):
+            for path in self.run_dir.glob(pattern):
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
 
     def tree(self) -> RunTree:
         return list_tree(self.run_dir)
@@ -116,6 +130,9 @@ class RunReceiver:
             _sync(path)
         sync_directory(aside)
         put_in_place(aside, target)
+
+    def discard_step(self, step: int) -> None:
+        shutil.rmtree(self._step_aside(step_name(step)), ignore_errors=True)
 
     def remove(self, path: str) -> None:
         target = inside(self.run_dir, path)
