@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import pytest
 from tests.support.runs import Killed, assert_same_run
 
 from rl_training.config import OutputError
+from rl_training.runs.layout import step_directories
 from rl_training.runs.lock import RunLockedError
 from rl_training.runtime import Callback, TrainConfig, TrainerState
+from rl_training.runtime.checkpoints.format import read_checkpoint
 from rl_training.runtime.commands import train_in
 from rl_training.sweeps.cluster.mirror import RunMirror
 from rl_training.sweeps.cluster.receiver import RunReceiver
@@ -232,3 +235,21 @@ def test_special_files_and_hidden_ones_stay_where_they_are(tmp_path: Path) -> No
     (tmp_path / "note.txt").write_text("x")
     assert inside(tmp_path, "note.txt") == tmp_path / "note.txt"
     assert set(list_tree(tmp_path).files) == {"note.txt"}
+
+
+def test_no_checkpoint_without_its_replay_is_ever_the_newest_at_home(
+    config: TrainConfig, tmp_path: Path
+) -> None:
+    """A node may write several before it sends the first; all but the newest two lose their replay."""
+    train_in(tmp_path / "away/run", config)
+    for operations in range(12, 40):
+        home = tmp_path / f"home-{operations}"
+        receiver = receiver_in(home)
+        link: Any = KilledAt(receiver, operations)
+        mirror = RunMirror(link, tmp_path / "away/run", tmp_path / "s", tmp_path / "l")
+        with suppress(Killed):
+            mirror.send(everything=True)
+        receiver.close()
+        steps = step_directories(home / "run/checkpoints")
+        if steps:
+            assert read_checkpoint(steps[-1]).replay is not None

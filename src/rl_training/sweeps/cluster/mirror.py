@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.files import SpecialFileError, open_regular, read_json
-from rl_training.runs.layout import CHECKPOINTS, MANIFEST, RESULT, STEP_PREFIX
+from rl_training.runs.layout import CHECKPOINTS, MANIFEST, REPLAY_FOLDER, RESULT, STEP_PREFIX
 from rl_training.sweeps.cluster.receiver import CHUNK, Receiver
 from rl_training.sweeps.cluster.tree import Mark, RunTree, inside, list_tree
 
@@ -99,7 +99,7 @@ class RunMirror:
         if RESULT in self._sent.files and RESULT not in tree.files:
             self._remove([RESULT])  # it goes on
         self._send_files(tree, (path for path in tree.files if path != RESULT))
-        for step in self._new_steps(tree):
+        for step in self._in_safe_order(tree, self._new_steps(tree)):
             self._send_step(tree, step)
         self._send_pointers(tree)
         self._remove_what_is_gone(tree)
@@ -114,6 +114,16 @@ class RunMirror:
             for step, files in sorted(tree.steps.items())
             if _version(files, step) != _version(self._sent.steps.get(step, {}), step)
         ]
+
+    def _in_safe_order(self, tree: RunTree, steps: list[int]) -> list[int]:
+        """Put the newest checkpoint first if it has a replay.
+
+        Older ones have lost theirs, or are losing it, and none of them may be the newest at home.
+        """
+        newest = max(tree.steps, default=-1)
+        if not any(REPLAY_FOLDER in path.split("/") for path in tree.steps.get(newest, ())):
+            return steps
+        return sorted(steps, key=lambda step: (step != newest, step))
 
     def _send_files(self, tree: RunTree, paths: Iterable[str]) -> None:
         for path in paths:
