@@ -43,6 +43,11 @@ class ThreeNodes:
         """Have three nodes again, all of them plain."""
         while len(self.nodes) < 3:
             self.add()
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until the cluster knows which nodes it has."""
+        self.cluster.wait_for_nodes(timeout=90)
 
     def remove(self, node: Any) -> None:
         """Take a node out of the cluster; what runs on it notices by itself."""

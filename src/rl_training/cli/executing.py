@@ -94,9 +94,13 @@ def place_of(
     )
     with api.ray_cluster(options, configs, plugins) as cluster:
         note(
-            f"Ray has {cluster.nodes} node{'s' * (cluster.nodes > 1)}, with room for {cluster.jobs} runs at a time"
+            f"Ray has {cluster.nodes} node{'s' * (cluster.nodes > 1)}, with room for {cluster.jobs} run{'s' * (cluster.jobs > 1)} at a time"
         )
         yield Place(cluster.jobs if jobs is None else jobs, cluster.executor)
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def limits_of(nice: int, memory: str | None) -> api.Limits:

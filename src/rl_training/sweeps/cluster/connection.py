@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from rl_training.config import ConfigError, MissingExtraError, RunError, first_l
 from rl_training.sweeps.cluster.resources import describe_totals, fitting, write_resources
 
 LOCAL = "local"  # address of a Ray that is started for this command
+CONNECT_SECONDS = 10.0
 # read by Ray when it is imported or started; what the user sets stays
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent to Ray's makers
@@ -48,6 +50,7 @@ def connected(address: str | None, cores: int) -> Iterator[Any]:
         raise ConfigError(
             f"--address {address}: start the command on a machine of the cluster, and give host:port or auto"
         )
+    _check_answers(address)
     try:
         with _outside_working_directory():
             ray.init(**_arguments(address, cores))
@@ -57,6 +60,19 @@ def connected(address: str | None, cores: int) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
+
+
+def _check_answers(address: str) -> None:
+    """Refuse an address where nobody listens: Ray itself would try for ten minutes."""
+    host, _, port = address.rpartition(":")
+    if not port.isdigit():
+        if address in (LOCAL, "auto"):
+            return
+        raise ConfigError(f"--address {address}: write host:port, auto or local")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise RunError(_reason(address, error)) from None
 
 
 def _arguments(address: str, cores: int) -> dict[str, Any]:
