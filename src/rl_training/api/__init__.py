@@ -71,7 +71,9 @@ _MODULES = {
     "rl_training.sweeps.directory": ("SweepDirectory", "TrialRecord"),
     "rl_training.sweeps.driver": ("Outcome",),
     "rl_training.sweeps.executor": ("Limits",),
+    "rl_training.sweeps.local": ("LocalExecutor",),
     "rl_training.sweeps.probe": ("Estimate", "estimate"),
+    "rl_training.sweeps.ray_executor": ("RayCluster", "RayOptions", "ray_cluster"),
     "rl_training.sweeps.running": (
         "RunOptions", "SweepResult", "check_problems", "run_sweep", "trials_in",
     ),

@@ -109,8 +109,12 @@ from rl_training.sweeps.directory import SweepDirectory as SweepDirectory
 from rl_training.sweeps.directory import TrialRecord as TrialRecord
 from rl_training.sweeps.driver import Outcome as Outcome
 from rl_training.sweeps.executor import Limits as Limits
+from rl_training.sweeps.local import LocalExecutor as LocalExecutor
 from rl_training.sweeps.probe import Estimate as Estimate
 from rl_training.sweeps.probe import estimate as estimate
+from rl_training.sweeps.ray_executor import RayCluster as RayCluster
+from rl_training.sweeps.ray_executor import RayOptions as RayOptions
+from rl_training.sweeps.ray_executor import ray_cluster as ray_cluster
 from rl_training.sweeps.running import RunOptions as RunOptions
 from rl_training.sweeps.running import SweepResult as SweepResult
 from rl_training.sweeps.running import check_problems as check_problems

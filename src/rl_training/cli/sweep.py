@@ -19,7 +19,19 @@ from rl_training.cli.console import (
     say_table,
     show_notes,
 )
-from rl_training.cli.executing import JobsOption, MemoryOption, NiceOption, RetriesOption, limits_of
+from rl_training.cli.executing import (
+    AddressOption,
+    Backend,
+    BackendOption,
+    JobsOption,
+    MemoryOption,
+    NiceOption,
+    ResourcesOption,
+    RetriesOption,
+    StorageOption,
+    limits_of,
+    place_of,
+)
 from rl_training.cli.trial_lines import TrialLines
 from rl_training.config import ConfigError, dump_yaml_value
 
@@ -40,6 +52,10 @@ def sweep(
     retries: RetriesOption = 2,
     nice: NiceOption = 0,
     memory: MemoryOption = None,
+    backend: BackendOption = "local",
+    address: AddressOption = None,
+    resources: ResourcesOption = None,
+    storage: StorageOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the runs and how long they will take.")
     ] = False,
@@ -50,7 +66,7 @@ def sweep(
 ) -> None:
     """Train many runs: every combination of the values in a sweep file, with every seed."""
     show_notes(quiet)
-    jobs = api.machine.default_jobs() if jobs is None else jobs
+    where = Backend(backend, address, resources, storage)
     description: dict[str, Any] | None = None
     if words[0] == "resume":
         if output_dir is not None or len(words) != 2:
@@ -61,16 +77,19 @@ def sweep(
         described = api.Sweep.from_file(words[0], api.parse_assignments(words[1:]))
         directory = Path(output_dir or f"runs/{Path(words[0]).stem}")
         trials, description = described.trials(directory), described.as_dict()
-    if dry_run:
-        _show_plan(trials, directory, jobs, json)
-        return
     limits = limits_of(nice, memory)
-    with TrialLines({t.name: t.label for t in trials}, jobs=jobs, quiet=quiet) as lines:
-        files = api.SweepDirectory(directory.absolute())
-        for trial in trials:
-            lines.know(trial.name, files.known_status(trial.name))
-        options = api.RunOptions(jobs, retries, limits, tuple(plugin), lines.show)
-        result = api.run_sweep(trials, directory, description=description, options=options)
+    with place_of(where, jobs, [trial.config for trial in trials], plugin) as place:
+        if dry_run:
+            _show_plan(trials, directory, place.jobs, json)
+            return
+        with TrialLines({t.name: t.label for t in trials}, jobs=place.jobs, quiet=quiet) as lines:
+            files = api.SweepDirectory(directory.absolute())
+            for trial in trials:
+                lines.know(trial.name, files.known_status(trial.name))
+            options = api.RunOptions(
+                place.jobs, retries, limits, tuple(plugin), lines.show, place.executor(directory)
+            )
+            result = api.run_sweep(trials, directory, description=description, options=options)
     _say_result(result, directory, json)
 
 

@@ -22,6 +22,7 @@ TENSORBOARD = "tensorboard"
 CHECKPOINTS = "checkpoints"
 STEP_PREFIX = "step_"  # of a checkpoint's name
 MANIFEST = "manifest.json"  # of a checkpoint
+REPLAY_FOLDER = "replay"  # of a checkpoint
 RESULT = "result.json"
 ARTIFACTS = (CONFIG, METADATA, METRICS, PROGRESS, EVALUATIONS, TENSORBOARD, CHECKPOINTS, RESULT)
 MAX_METRICS_BYTES = 2**30  # of one file of metrics

@@ -164,11 +164,15 @@ def new_run(
     *,
     callbacks: Iterable[Callback] = (),
     dataset: TransitionDataset | None = None,
+    directory: Path | None = None,
 ) -> Run:
-    """Check everything that a run needs and build the run; nothing is written yet."""
+    """Check everything that a run needs and build the run; nothing is written yet.
+
+    It begins in `directory`, or in a new one in `output_dir`.
+    """
     trust(config.env_id)
     callbacks = check_callbacks(callbacks)
-    check_output_dir(config.output_dir)
+    check_output_dir(config.output_dir if directory is None else directory)
     config = config.with_absolute_paths()
     _refuse_dataset(config, dataset)
     starts = config.groups.replay.learning_starts
@@ -180,9 +184,12 @@ def new_run(
         )  # fmt: skip
     note_last_round(config)
     if config.regime == "online":
-        return assemble(config, prepare_online(config), callbacks)
-    data = prepare(config, *load_and_split(config, dataset))
-    return assemble(config, data, callbacks)
+        data = prepare_online(config)
+    else:
+        data = prepare(config, *load_and_split(config, dataset))
+    run = assemble(config, data, callbacks)
+    run.directory = directory
+    return run
 
 
 def _refuse_dataset(config: TrainConfig, dataset: TransitionDataset | None) -> None:

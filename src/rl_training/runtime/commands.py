@@ -86,8 +86,7 @@ def train_in(
         check_is_run_of(run_dir, config.with_absolute_paths().as_dict())
         opened = open_run(run_dir, accept_stop=True, callbacks=callbacks, dataset=dataset)
         return _executed(opened, progress_bar=False)
-    run = new_run(config, callbacks=callbacks, dataset=dataset)
-    run.directory = run_dir
+    run = new_run(config, callbacks=callbacks, dataset=dataset, directory=run_dir)
     return run.execute()
 
 

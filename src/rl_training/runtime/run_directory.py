@@ -28,13 +28,13 @@ from rl_training.runs.layout import (
 )
 from rl_training.runs.lock import RunLock
 from rl_training.runs.metadata import note_resume, write_run_files
+from rl_training.runs.placing import point
 from rl_training.runtime.checkpoints.directories import (
     LAST,
     find_checkpoint,
     mend,
     newest_run,
     owner_of,
-    point,
     run_directory,
     set_aside,
 )

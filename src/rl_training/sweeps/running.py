@@ -142,13 +142,13 @@ def check_problems(trials: Iterable[Trial]) -> None:
     for trial in trials:
         config = trial.config
         key = json.dumps(
-            [config.algo, config.env_id, config.env_kwargs, _files_of(config)], sort_keys=True
+            [config.algo, config.env_id, config.env_kwargs, files_of(config)], sort_keys=True
         )
         if key in checked:
             continue
         checked.add(key)
         try:
-            for path in _files_of(config):
+            for path in files_of(config):
                 require_file(path)
             check_actions(config)
         except RLTrainingError as error:
@@ -157,7 +157,7 @@ def check_problems(trials: Iterable[Trial]) -> None:
         raise ConfigError(list(problems.values()))
 
 
-def _files_of(config: TrainConfig) -> list[str]:
+def files_of(config: TrainConfig) -> list[str]:
     options = config.groups.dataset
     parts = [options] if options.dataset_mix is None else list(options.dataset_mix)
     return [part.dataset_path for part in parts if part.dataset_path is not None]

@@ -23,14 +23,11 @@ from torch import Tensor
 from rl_training.config import CheckpointError
 from rl_training.data.memory import machine_memory
 from rl_training.files import read_regular, sha256_of, sync_directory, write_bytes
-from rl_training.runs.layout import MANIFEST, step_directories
-from rl_training.runtime.checkpoints.directories import (
-    owner_of,
-    put_in_place,
-)
+from rl_training.runs.layout import MANIFEST, REPLAY_FOLDER, step_directories
+from rl_training.runs.placing import put_in_place
+from rl_training.runtime.checkpoints.directories import owner_of
 from rl_training.runtime.checkpoints.manifest import damaged, read_manifest, write_manifest
 from rl_training.runtime.checkpoints.segments import (
-    REPLAY_FOLDER,
     SavedReplay,
     StoredRows,
     joined,

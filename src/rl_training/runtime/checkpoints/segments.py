@@ -24,7 +24,6 @@ from torch import Tensor
 from rl_training.config import CheckpointError
 from rl_training.files import sha256_of, sync_directory, write_bytes
 
-REPLAY_FOLDER = "replay"
 BLOCK_BYTES = 2**20  # at least; smaller files would cost more to link than to write
 MAX_BLOCKS = 256  # of a full buffer; each is a hard link in every checkpoint
 _NAME = re.compile(r"\d{1,18}-\d{1,18}\.safetensors")

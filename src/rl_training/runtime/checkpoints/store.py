@@ -9,11 +9,8 @@ from pathlib import Path
 from torch import Tensor
 
 from rl_training.runs.layout import STEP_PREFIX, step_directories
-from rl_training.runtime.checkpoints.directories import (
-    BEST,
-    LAST,
-    point,
-)
+from rl_training.runs.placing import point
+from rl_training.runtime.checkpoints.directories import BEST, LAST
 from rl_training.runtime.checkpoints.format import (
     Contents,
     drop_older_replays,
