@@ -17,7 +17,19 @@ from rl_training.cli.console import (
     say_table,
     show_notes,
 )
-from rl_training.cli.executing import JobsOption, MemoryOption, NiceOption, RetriesOption, limits_of
+from rl_training.cli.executing import (
+    AddressOption,
+    Backend,
+    BackendOption,
+    JobsOption,
+    MemoryOption,
+    NiceOption,
+    ResourcesOption,
+    RetriesOption,
+    StorageOption,
+    limits_of,
+    place_of,
+)
 from rl_training.cli.trial_lines import TrialLines
 
 
@@ -41,20 +53,31 @@ def benchmark(
     retries: RetriesOption = 2,
     nice: NiceOption = 0,
     memory: MemoryOption = None,
+    backend: BackendOption = "local",
+    address: AddressOption = None,
+    resources: ResourcesOption = None,
+    storage: StorageOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the result only.")] = False,
     json: JsonOption = False,
     plugin: PluginOption = [],  # noqa: B006
 ) -> None:
     """Train and score the cells of a suite that have no score yet, and write its table."""
     show_notes(quiet)
-    jobs = api.machine.default_jobs() if jobs is None else jobs
+    where = Backend(backend, address, resources, storage)
     loaded = api.Suite.load(suite)
     run = api.SuiteRun.of(loaded, output_dir or f"runs/benchmarks/{loaded.name}")
     missing = run.missing(only)
     if not quiet:
         note(f"{len(missing)} runs without a score, in {run.directory}")
-    with TrialLines({t.name: t.label for t in missing}, jobs=jobs, quiet=quiet) as lines:
-        options = api.RunOptions(jobs, retries, limits_of(nice, memory), tuple(plugin), lines.show)
+    limits = limits_of(nice, memory)
+    configs = [trial.config for trial in missing]
+    with (
+        place_of(where, jobs, configs, plugin) as place,
+        TrialLines({t.name: t.label for t in missing}, jobs=place.jobs, quiet=quiet) as lines,
+    ):
+        options = api.RunOptions(
+            place.jobs, retries, limits, tuple(plugin), lines.show, place.executor(run.directory)
+        )
         result = run.carry_out(options, only, lines.say)
     written = api.write_table(result)
     if page is not None:

@@ -20,7 +20,19 @@ from rl_training.cli.console import (
     say_table,
     show_notes,
 )
-from rl_training.cli.executing import JobsOption, MemoryOption, NiceOption, RetriesOption, limits_of
+from rl_training.cli.executing import (
+    AddressOption,
+    Backend,
+    BackendOption,
+    JobsOption,
+    MemoryOption,
+    NiceOption,
+    ResourcesOption,
+    RetriesOption,
+    StorageOption,
+    limits_of,
+    place_of,
+)
 from rl_training.cli.search_lines import say_search, trial_line
 from rl_training.cli.trial_lines import TrialLines
 from rl_training.config import ConfigError, dump_yaml_value
@@ -74,6 +86,10 @@ def tune(
     retries: RetriesOption = 2,
     nice: NiceOption = 0,
     memory: MemoryOption = None,
+    backend: BackendOption = "local",
+    address: AddressOption = None,
+    resources: ResourcesOption = None,
+    storage: StorageOption = None,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Show the space, what comes next, and how long it takes."),
@@ -85,6 +101,7 @@ def tune(
 ) -> None:
     """Search for the configuration with the best score over several seeds."""
     show_notes(quiet)
+    where = Backend(backend, address, resources, storage)
     settings: dict[str, Any] = {
         "metric": metric,
         "mode": mode,
@@ -111,20 +128,23 @@ def tune(
         search = api.Search(words[0], space, overrides=overrides, **settings)
         directory = Path(output_dir or f"runs/tune-{_stem(words[0])}")
         wanted = 50 if trials is None else trials
-    jobs = api.machine.default_jobs() if jobs is None else jobs
-    if dry_run:
-        _show_plan(search, directory, wanted, jobs, json)
-        return
-    with TrialLines({}, jobs=jobs, quiet=quiet) as lines:
-        options = api.RunOptions(jobs, retries, limits_of(nice, memory), tuple(plugin), lines.show)
-        result = api.tune(
-            search,
-            directory,
-            trials=wanted,
-            timeout=seconds,
-            options=options,
-            events=_events(lines, directory),
-        )
+    limits = limits_of(nice, memory)
+    with place_of(where, jobs, [search.config], plugin) as place:
+        if dry_run:
+            _show_plan(search, directory, wanted, place.jobs, json)
+            return
+        with TrialLines({}, jobs=place.jobs, quiet=quiet) as lines:
+            options = api.RunOptions(
+                place.jobs, retries, limits, tuple(plugin), lines.show, place.executor(directory)
+            )
+            result = api.tune(
+                search,
+                directory,
+                trials=wanted,
+                timeout=seconds,
+                options=options,
+                events=_events(lines, directory),
+            )
     _say_result(result, directory, wanted, json)
 
 
