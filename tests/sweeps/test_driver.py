@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from rl_training.stop_signals import REPEAT_SECONDS
 from rl_training.sweeps.driver import Driver, driving
 from rl_training.sweeps.executor import Exit, Task
-from rl_training.sweeps.status import TrialStatus, write_status
+from rl_training.sweeps.status import TrialStatus, read_status, write_status
 
 Act = Callable[[Task], Exit]
 
@@ -43,6 +44,7 @@ class ScriptedExecutor:
     most: int = 0
     stopped: int = 0
     closed: bool = False
+    waits: list[float] = field(default_factory=list)
 
     def start(self, task: Task) -> None:
         self.started.append((task.name, task.attempt))
@@ -50,6 +52,7 @@ class ScriptedExecutor:
         self.most = max(self.most, len(self.running))
 
     def wait(self, seconds: float) -> list[Exit]:
+        self.waits.append(seconds)
         task = self.running.pop()
         return [self.scripts[task.name].pop(0)(task)]
 
@@ -143,3 +146,46 @@ def test_every_change_of_a_status_is_reported(make_task: Any) -> None:
     driver = Driver(executor, 1, 1, lambda name, status: seen.append((name, status.state)))
     driver.run([replace(make_task("a"))])
     assert [state for _, state in seen] == ["starting", "failed", "starting", "ended"]
+
+
+def test_an_error_without_words_does_not_stop_the_others(make_task: Any) -> None:
+    executor = ScriptedExecutor(
+        {"a": [says("failed"), says("failed")], "b": [says("ended"), says("ended")]}
+    )
+    outcomes = Driver(executor, jobs=1, retries=1).run([make_task(name) for name in "ab"])
+    assert [outcome.state for outcome in outcomes] == ["failed", "ended"]
+
+
+def test_a_run_with_its_result_has_ended_though_the_disk_took_no_status(make_task: Any) -> None:
+    def completes(task: Task) -> Exit:
+        Path(task.run_dir).mkdir()
+        (Path(task.run_dir) / "result.json").write_text("{}")
+        return dies(task)
+
+    executor = ScriptedExecutor({"a": [completes], "b": [dies]})
+    done, died = Driver(executor, jobs=1, retries=0).run([make_task("a"), make_task("b")])
+    assert (done.state, done.error, died.state) == ("ended", "", "failed")
+
+
+def test_the_directory_of_the_statuses_may_vanish(make_task: Any, tmp_path: Path) -> None:
+    task = replace(make_task("a"), status=str(tmp_path / "gone" / "a.json"))
+    executor = ScriptedExecutor({"a": [says("ended")], "b": [says("ended")]})
+    outcomes = Driver(executor, jobs=1, retries=0).run([task, make_task("b")])
+    assert [outcome.state for outcome in outcomes] == ["failed", "ended"]
+
+
+def test_a_status_keeps_the_beginning_of_texts_of_any_length(tmp_path: Path) -> None:
+    long = "motor " * 1_000_000
+    write_status(tmp_path / "a.json", TrialStatus("failed", error=long, warnings=(long,) * 50))
+    status = read_status(tmp_path / "a.json")
+    assert status.state == "failed"
+    assert status.error.startswith("motor motor")
+    assert len(status.warnings) == 20
+
+
+def test_the_driver_passes_a_signal_on_before_trials_take_it_for_a_second_one(
+    make_task: Any,
+) -> None:
+    executor = ScriptedExecutor({"a": [says("ended")]})
+    Driver(executor, jobs=1).run([make_task("a")])
+    assert max(executor.waits) < REPEAT_SECONDS / 2

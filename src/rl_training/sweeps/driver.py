@@ -22,7 +22,10 @@ from rl_training.sweeps.executor import Executor, Exit, Task
 from rl_training.sweeps.status import TrialStatus, read_status, write_status
 
 log = logging.getLogger("rl_training")
-POLL_SECONDS = 1.0  # between two looks at the statuses
+LOOK_SECONDS = 1.0  # between two looks at the statuses
+# To wait for exits. `kill` of a process group, as by systemd and Slurm, reaches trials at once; those take
+# a second signal for impatience, so that of the driver has to come within `REPEAT_SECONDS`.
+WAIT_SECONDS = 0.2
 Report = Callable[
     [str, TrialStatus], None
 ]  # called with a trial's name and its status when that has changed
@@ -78,7 +81,7 @@ class Driver:
                 self.executor.stop()
             while waiting and len(self._running) < self.jobs and not self.interrupt.interrupted:
                 self._start(waiting.popleft())
-            for ended in self.executor.wait(POLL_SECONDS):
+            for ended in self.executor.wait(WAIT_SECONDS):
                 outcome = self._outcome(ended)
                 if outcome.state == "failed" and self._may_retry(outcome):
                     waiting.appendleft(replace(outcome.task, attempt=outcome.task.attempt + 1))
@@ -86,7 +89,7 @@ class Driver:
                 outcomes[ended.name] = outcome
             if time.monotonic() >= next_look:
                 self._look()
-                next_look = time.monotonic() + POLL_SECONDS
+                next_look = time.monotonic() + LOOK_SECONDS
         return [outcomes.get(task.name, Outcome(task, "waiting", attempts=0)) for task in tasks]
 
     def _start(self, task: Task) -> None:
@@ -107,7 +110,10 @@ class Driver:
                     self.report(running.task.name, read_status(path))
 
     def _outcome(self, ended: Exit) -> Outcome:
-        """Find out from its status how a task ended; a process without a last word has died."""
+        """Find out from its status how a task ended; a process without a last word has died.
+
+        A run that has its result is complete, also if a full disk took no status.
+        """
         task = self._running.pop(ended.name).task
         path = Path(task.status)
         status = read_status(path)
@@ -117,7 +123,9 @@ class Driver:
             "interrupted",
             "failed",
         )
-        if ended.died or not said:
+        if (ended.died or not said) and _is_complete(task):
+            status = replace(status, state="ended", error="", attempt=task.attempt)
+        elif ended.died or not said:
             stopped = self.interrupt.interrupted and ended.died in ("", "killed by SIGTERM")
             reason = f"its process died ({ended.died or 'it left without a word'})"
             state: Literal["interrupted", "failed"] = "interrupted" if stopped else "failed"
@@ -137,9 +145,14 @@ class Driver:
             return False
         log.warning(
             "%s: %s; it is begun again (attempt %d of %d)",
-            outcome.task.name, outcome.error.splitlines()[0], outcome.task.attempt + 1, self.retries + 1,
+            outcome.task.name, outcome.error.split("\n")[0], outcome.task.attempt + 1, self.retries + 1,
         )  # fmt: skip
         return True
+
+
+def _is_complete(task: Task) -> bool:
+    """Tell if nothing is left to do for a task; what a judge has found is in no result."""
+    return task.judging is None and (Path(task.run_dir) / RESULT).is_file()
 
 
 @contextmanager

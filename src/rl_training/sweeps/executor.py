@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Protocol
 
+SAVE_SECONDS = 120.0  # for a task that is asked to end to save a checkpoint
+
 
 @dataclass(frozen=True)
 class Limits:

@@ -13,9 +13,9 @@ from contextlib import suppress
 from typing import Any
 
 from rl_training.imports import starting_processes
-from rl_training.sweeps.executor import Exit, Task
+from rl_training.sweeps.executor import SAVE_SECONDS, Exit, Task
 
-CLOSE_SECONDS = 120.0  # for tasks to save a checkpoint
+CLOSE_SECONDS = SAVE_SECONDS + 30.0  # after which the nursery has killed what has not ended
 
 
 class LocalExecutor:
@@ -63,12 +63,18 @@ class LocalExecutor:
         for line in lines:
             message: dict[str, Any] = json.loads(line)
             self._running.discard(message["ended"])
-            exits.append(Exit(message["ended"], describe_exit(message["code"])))
+            died = message.get("died") or describe_exit(message["code"])
+            exits.append(Exit(message["ended"], died))
         return exits
 
     def _bury(self, nursery: subprocess.Popen[bytes]) -> list[Exit]:
         """Report the tasks of a nursery that has died."""
         self._nursery, self._rest = None, b""
+        assert nursery.stdin is not None
+        assert nursery.stdout is not None
+        with suppress(OSError):  # a command that it has not read
+            nursery.stdin.close()
+        nursery.stdout.close()
         reason = describe_exit(nursery.wait()) or "it ended"
         exits = [Exit(name, f"with the one that started it: {reason}") for name in self._running]
         self._running.clear()

@@ -6,23 +6,27 @@ Where there is no fork (not Linux), each task gets an interpreter of its own.
 
 The executor talks to it in lines of JSON: `{"path": [...]}` first, then `{"start": TASK}`, `{"stop": true}`;
 it answers `{"ended": NAME, "code": CODE}`. When the executor is gone, every task is asked
-to save and end. A task whose nursery is gone does so by itself.
+to save and end. A task whose nursery is gone does so by itself. A task that has been asked and has not ended
+after `SAVE_SECONDS` is killed: its simulator may ignore signals.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 from rl_training.imports import drop_safe_path
+from rl_training.sweeps.executor import SAVE_SECONDS
 
 CAN_FORK = sys.platform == "linux"
 
@@ -35,6 +39,7 @@ class Nursery:
         self._rest = b""
         self._names: dict[int, str] = {}  # of tasks, by process
         self._lifeline = os.pipe()  # its writing end is open as long as this process lives
+        self._kill_at = math.inf  # once tasks have been asked to end
         self._ended = os.pipe()  # a byte arrives when a process has ended
         os.set_blocking(self._ended[1], False)
         os.set_inheritable(self._lifeline[0], True)
@@ -45,10 +50,13 @@ class Nursery:
         signal.set_wakeup_fd(self._ended[1], warn_on_full_buffer=False)
         served = [self._commands, self._ended[0]]
         while self._names or self._commands in served:
-            ready, _, _ = select.select(served, [], [], 5.0)
+            patience = min(5.0, max(0.1, self._kill_at - time.monotonic()))
+            ready, _, _ = select.select(served, [], [], patience)
             if self._ended[0] in ready:
                 os.read(self._ended[0], 4096)
             self._reap()
+            if time.monotonic() >= self._kill_at:
+                self._signal(signal.SIGKILL)
             if self._commands in ready and not self._obey():
                 served.remove(self._commands)
                 self._stop()
@@ -70,7 +78,12 @@ class Nursery:
         return bool(piece)
 
     def _start(self, task: dict[str, Any]) -> None:
-        process = self._fork(task) if CAN_FORK else self._spawn(task)
+        try:
+            process = self._fork(task) if CAN_FORK else self._spawn(task)
+        except OSError as error:  # no more processes or memory: the others go on
+            reason = f"it could not be started: {error.strerror}"
+            self._answer({"ended": task["name"], "code": 1, "died": reason})
+            return
         self._names[process] = task["name"]
 
     def _fork(self, task: dict[str, Any]) -> int:
@@ -108,9 +121,13 @@ class Nursery:
                 self._answer({"ended": name, "code": os.waitstatus_to_exitcode(status)})
 
     def _stop(self) -> None:
+        self._kill_at = min(self._kill_at, time.monotonic() + SAVE_SECONDS)
+        self._signal(signal.SIGTERM)
+
+    def _signal(self, number: signal.Signals) -> None:
         for process in self._names:
             with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGTERM)
+                os.kill(process, number)
 
     def _answer(self, message: dict[str, Any]) -> None:
         with suppress(OSError):  # the executor is gone
@@ -153,6 +170,8 @@ def _stop_without(lifeline: int) -> None:
     with suppress(OSError):
         os.read(lifeline, 1)
     os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(SAVE_SECONDS)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _import_everything() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +18,7 @@ State = Literal[
 ]
 FINAL: tuple[State, ...] = ("paused", "interrupted", "failed", "ended")
 MAX_WARNINGS = 20
+_MAX_TEXT = 4_000  # characters of one error or warning, which may quote anything
 _MAX_BYTES = 1 << 20
 _LARGEST = 2**53  # number in a status; arithmetic with larger ones may fail
 
@@ -49,10 +51,24 @@ class TrialStatus:
 
 
 def write_status(path: Path, status: TrialStatus) -> None:
-    """Replace the file in one step, without waiting for the disk: after a power cut it has no use."""
+    """Replace the file in one step, without waiting for the disk: after a power cut it has no use.
+
+    A full disk is no error here: the next status may find room, and the run itself tells if it does not.
+    """
+    status = replace(
+        status, error=_cut(status.error), warnings=tuple(map(_cut, status.warnings[:MAX_WARNINGS]))
+    )
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    aside.write_text(json.dumps(asdict(status)), encoding="utf-8")
-    aside.replace(path)
+    try:
+        aside.write_text(json.dumps(asdict(status)), encoding="utf-8")
+        aside.replace(path)
+    except OSError:
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}..."
 
 
 def read_status(path: Path) -> TrialStatus:

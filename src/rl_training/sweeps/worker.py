@@ -12,6 +12,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -137,9 +138,9 @@ def run_task(task: Task) -> int:
         status.write("interrupted")
         return 0
     except Exception as error:
-        if not isinstance(error, RLTrainingError):
-            traceback.print_exc()
         status.write("failed", error=_reason(error, task), is_user_error=_would_fail_again(error))
+        with suppress(OSError, ValueError):  # a simulator may have closed the log
+            traceback.print_exc()
         return 1
     except KeyboardInterrupt:  # before there was anything to save
         status.write("interrupted")
