@@ -49,10 +49,10 @@ class ThreeNodes:
         """Wait until the cluster knows which nodes it has."""
         self.cluster.wait_for_nodes(timeout=90)
 
-    def remove(self, node: Any) -> None:
+    def remove(self, node: Any, *, orderly: bool = False) -> None:
         """Take a node out of the cluster; what runs on it notices by itself."""
         self.nodes.remove(node)
-        self.cluster.remove_node(node, allow_graceful=False)
+        self.cluster.remove_node(node, allow_graceful=orderly)
 
     def cut_power(self, node: Any) -> None:
         """Lose a node with all its processes at once."""
