@@ -23,9 +23,9 @@ from typing import Any
 from benchmarks import clock
 from benchmarks.cells import table
 from benchmarks.clock import clock_of
+from rl_training.envs.ray_cluster import import_ray
 from rl_training.runtime import TrainConfig
 from rl_training.runtime.commands import train_in
-from rl_training.sweeps.cluster.connection import import_ray
 from rl_training.sweeps.executor import Executor, Task
 from rl_training.sweeps.local import LocalExecutor
 from rl_training.sweeps.ray_executor import RayOptions, ray_cluster

@@ -97,7 +97,7 @@ def kill(process: int, number: signal.Signals = signal.SIGKILL) -> None:
 @pytest.fixture(scope="session")
 def _cluster(_shared_cache: None) -> Iterator[ThreeNodes]:
     pytest.importorskip("ray")
-    from rl_training.sweeps.cluster.connection import import_ray
+    from rl_training.envs.ray_cluster import import_ray
 
     import_ray()  # sets what Ray reads from the environment
     from ray.cluster_utils import Cluster
