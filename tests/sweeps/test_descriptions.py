@@ -130,3 +130,42 @@ def test_a_sweep_file_without_a_base_says_so(tmp_path: Path) -> None:
     path.write_text("axes: {tau: [0.1]}\n")
     with pytest.raises(ConfigError, match=r"space\.yaml\.base: is required"):
         Sweep.from_file(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"points": [{"seed": 1}, {"seed": 2}]}, "points.seed: is set by the sweep"),
+        ({"overrides": {"output_dir": "x"}}, "overrides.output_dir: is set by the sweep"),
+        ({"overrides": {"seed": 1}, "seeds": [2]}, "overrides.seed: is set by the sweep"),
+        ({"axes": {"base": ["bc/pendulum"]}}, "axes.base: several base configurations are a list"),
+        ({"axes": {"tau": [0.1]}, "points": [{"tau": 0.2}]}, "axes.tau: is also set by `points`"),
+        ({"axes": {"tau": [0.1]}, "samples": 3}, "samples: has no effect"),
+        ({"seeds": [1, 1.0]}, "seeds: must be distinct"),
+        ({"seeds": -3}, r"write \[-3\] for one seed, or \[0, 1\] for several"),
+    ],
+)
+def test_keys_that_would_be_lost_without_a_word_are_refused(
+    changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Sweep(base="td3_bc/pendulum", **changes)
+
+
+def test_a_condition_that_never_holds_is_a_mistake(tmp_path: Path) -> None:
+    sweep = Sweep("td3_bc/pendulum", axes={"tau": {"values": [0.1], "when": {"algoo": "td3_bc"}}})
+    with pytest.raises(ConfigError, match=r"axes\.tau\.when: holds in no run: .* must set algoo"):
+        sweep.trials(tmp_path)
+
+
+def test_bases_of_the_same_algorithm_are_points_of_their_own(tmp_path: Path) -> None:
+    base = {"algo": "sac", "env_id": "Pendulum-v1"}
+    sweep = Sweep([base, {**base, "total_timesteps": 500}, "td3/pendulum"])
+    assert [trial.differs["base"] for trial in sweep.trials(tmp_path)] == [
+        "sac (1)", "sac (2)", "td3/pendulum",
+    ]  # fmt: skip
+
+
+def test_a_sweep_file_may_hold_any_wrong_key() -> None:
+    with pytest.raises(ConfigError, match=r"space\.yaml\.self: unknown key"):
+        Sweep.from_text("base: td3_bc/pendulum\nself: 1", "space.yaml")

@@ -166,12 +166,22 @@ def test_a_page_without_a_place_is_left_as_it_is(tmp_path: Path) -> None:
     assert (tmp_path / "page.md").read_text() == "text"
 
 
+def test_a_page_without_a_place_is_refused_before_anything_is_trained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--output-dir", str(tmp_path / "out"), "--page", str(tmp_path / "none.md")]
+    assert main(["benchmark", "smoke", *words]) == 2
+    assert "cannot read" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 # -- descriptions -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"origin": "x", "self": 1}, "origin: unknown key"),
         ({"titel": "x"}, "titel: unknown key; did you mean 'title'?"),
         ({"cells": [{**CELL, "colunm": "x"}]}, "cells.1.colunm: unknown key; did you mean 'column'?"),
         ({"cells": [CELL, CELL]}, "cells: there are two cells 'bc', 'return'"),

@@ -17,6 +17,7 @@ import pytest
 import yaml
 from tests.support.runs import assert_same_run
 
+from rl_training import api
 from rl_training.cli.main import main
 from rl_training.config import ConfigError
 from rl_training.runtime import train
@@ -24,6 +25,7 @@ from rl_training.sweeps import RunOptions, Sweep, run_sweep
 from rl_training.sweeps.directory import SweepDirectory
 from rl_training.sweeps.executor import Limits
 from rl_training.sweeps.local import LocalExecutor
+from rl_training.sweeps.probe import Cost, probe
 from rl_training.sweeps.status import TrialStatus
 
 FRAGILE = """
@@ -282,6 +284,48 @@ def test_a_directory_of_something_else_is_left_alone(
     assert main(["sweep", "space.yaml", "--output-dir", "thesis"]) == 2
     assert "holds something else than a sweep" in capsys.readouterr().err
     assert [path.name for path in Path("thesis").iterdir()] == ["chapter.txt"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--jobs", "0", "--dry-run"], "Invalid value for '--jobs'"),
+        (["--retries", "-1"], "Invalid value for '--retries'"),
+        (["--memory", "9999999TB"], "--memory '9999999TB': write a size"),
+        (["--memory", "0.1"], "--memory '0.1': write a size"),
+    ],
+)
+def test_impossible_numbers_are_refused_before_anything_is_written(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("space.yaml").write_text("base: bc/pendulum")
+    assert main(["sweep", "space.yaml", *words]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+    assert not Path("runs").exists()
+    with pytest.raises(ConfigError, match="jobs must be at least 1, got 0"):
+        RunOptions(jobs=0)
+
+
+def test_the_time_of_more_jobs_than_cores_is_that_of_the_cores(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("rl_training.sweeps.probe.probe", lambda _: Cost(0.001, 0.0, 0.0))
+    Path("space.yaml").write_text(
+        "{base: bc/pendulum, overrides: {total_timesteps: 1000}, seeds: [1, 2, 3, 4, 5, 6, 7, 8]}"
+    )
+    cores = api.machine.default_jobs()
+    assert main(["sweep", "space.yaml", "--dry-run", "--json", "--jobs", str(8 * cores)]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["seconds"] == pytest.approx(max(1.0, 8.0 / cores))
+
+
+def test_a_probe_measures_also_what_ends_after_few_updates(
+    pendulum_config: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rl_training.sweeps.probe.SECONDS", 0.0)
+    config = pendulum_config("bc", algo_kwargs={"max_updates": 2})
+    assert probe(config).update > 0
 
 
 def test_a_dry_run_lists_the_runs_and_writes_nothing(

@@ -65,7 +65,7 @@ _MODULES = {
     "rl_training.runs.metadata": ("package_versions",),
     "rl_training.runs.metrics": ("Sink", "register_logger"),
     "rl_training.runs.reading": ("RunReport", "Score", "read_run"),
-    "rl_training.sweeps.benchmarking": ("SuiteResult", "SuiteRun", "replace_table", "write_table"),
+    "rl_training.sweeps.benchmarking": ("SuiteResult", "SuiteRun", "place_of_table", "replace_table", "write_table"),
     "rl_training.sweeps.board": ("TrialBoard", "trial_cells", "trial_text"),
     "rl_training.sweeps.description": ("Sweep", "Trial"),
     "rl_training.sweeps.directory": ("SweepDirectory", "TrialRecord"),

@@ -98,6 +98,7 @@ from rl_training.runtime.trainer import TrainResult as TrainResult
 from rl_training.runtime.trust import resume_command as resume_command
 from rl_training.sweeps.benchmarking import SuiteResult as SuiteResult
 from rl_training.sweeps.benchmarking import SuiteRun as SuiteRun
+from rl_training.sweeps.benchmarking import place_of_table as place_of_table
 from rl_training.sweeps.benchmarking import replace_table as replace_table
 from rl_training.sweeps.benchmarking import write_table as write_table
 from rl_training.sweeps.board import TrialBoard as TrialBoard

@@ -65,6 +65,8 @@ def benchmark(
     show_notes(quiet)
     where = Backend(backend, address, resources, storage)
     loaded = api.Suite.load(suite)
+    if page is not None:
+        api.place_of_table(Path(page), loaded.name)  # an error now, not after the training
     run = api.SuiteRun.of(loaded, output_dir or f"runs/benchmarks/{loaded.name}")
     missing = run.missing(only)
     if not quiet:

@@ -17,7 +17,7 @@ from rl_training.config import ConfigError
 
 JobsOption = Annotated[
     int | None,
-    typer.Option(help="Runs at a time (default: the cores, or what the cluster holds)."),
+    typer.Option(help="Runs at a time (default: the cores, or what the cluster holds).", min=1),
 ]
 BackendOption = Annotated[
     str, typer.Option(help="Where to train: local, or ray for the machines of a Ray cluster.")
@@ -44,12 +44,17 @@ StorageOption = Annotated[
     ),
 ]
 RetriesOption = Annotated[
-    int, typer.Option(help="How often a run that crashed is begun again, from its last checkpoint.")
+    int,
+    typer.Option(
+        help="How often a run that crashed is begun again, from its last checkpoint.", min=0
+    ),
 ]
 NiceOption = Annotated[int, typer.Option(help="Nice level of each run, 0 to 19.", min=0, max=19)]
 MemoryOption = Annotated[
     str | None, typer.Option(help="Memory that each run may allocate, such as 4GB.")
 ]
+
+_LARGEST = 2.0**62  # bytes, which the system takes as a limit
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,7 @@ class Place:
     """Where runs are carried out, how many at a time there, and by what."""
 
     jobs: int
+    full_speed: int  # runs that do not wait for each other's cores
     executor: Callable[[Path], Any]  # makes `make_executor` of `RunOptions` for an output directory
 
 
@@ -84,9 +90,9 @@ def place_of(
 ) -> Iterator[Place]:
     """Context of the place that the options name, for runs of these configurations."""
     if backend.name == "local":
-        yield Place(
-            api.machine.default_jobs() if jobs is None else jobs, lambda _: api.LocalExecutor
-        )
+        cores = api.machine.default_jobs()
+        wanted = cores if jobs is None else jobs
+        yield Place(wanted, min(wanted, cores), lambda _: api.LocalExecutor)
         return
     storage: Literal["shared", "returned"] = backend.storage or "shared"  # type: ignore[assignment]
     options = api.RayOptions(
@@ -96,7 +102,8 @@ def place_of(
         note(
             f"Ray has {cluster.nodes} node{'s' * (cluster.nodes > 1)}, with room for {cluster.jobs} run{'s' * (cluster.jobs > 1)} at a time"
         )
-        yield Place(cluster.jobs if jobs is None else jobs, cluster.executor)
+        wanted = cluster.jobs if jobs is None else jobs
+        yield Place(wanted, min(wanted, cluster.jobs), cluster.executor)
 
 
 def _counted(number: int, word: str) -> str:
@@ -112,6 +119,7 @@ def _bytes(text: str | None) -> int | None:
     if text is None:
         return None
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)B?", text.strip(), re.IGNORECASE)
-    if match is None or float(match[1]) <= 0:
+    size = 0 if match is None else float(match[1]) * 1000 ** " KMGT".index(match[2].upper() or " ")
+    if not 1 <= size < _LARGEST:
         raise ConfigError(f"--memory {text!r}: write a size such as 4GB or 500MB")
-    return int(float(match[1]) * 1000 ** " KMGT".index(match[2].upper() or " "))
+    return int(size)

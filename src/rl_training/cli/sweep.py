@@ -26,6 +26,7 @@ from rl_training.cli.executing import (
     JobsOption,
     MemoryOption,
     NiceOption,
+    Place,
     ResourcesOption,
     RetriesOption,
     StorageOption,
@@ -71,16 +72,16 @@ def sweep(
     if words[0] == "resume":
         if output_dir is not None or len(words) != 2:
             raise ConfigError("write: rl-training sweep resume DIR")
-        directory = Path(words[1])
+        directory = Path(words[1]).expanduser()
         trials = api.trials_in(directory, trust_env=trust_env)
     else:
         described = api.Sweep.from_file(words[0], api.parse_assignments(words[1:]))
-        directory = Path(output_dir or f"runs/{Path(words[0]).stem}")
+        directory = Path(output_dir or f"runs/{Path(words[0]).stem}").expanduser()
         trials, description = described.trials(directory), described.as_dict()
     limits = limits_of(nice, memory)
     with place_of(where, jobs, [trial.config for trial in trials], plugin) as place:
         if dry_run:
-            _show_plan(trials, directory, place.jobs, json)
+            _show_plan(trials, directory, place, json)
             return
         with TrialLines({t.name: t.label for t in trials}, jobs=place.jobs, quiet=quiet) as lines:
             files = api.SweepDirectory(directory.absolute())
@@ -93,12 +94,12 @@ def sweep(
     _say_result(result, directory, json)
 
 
-def _show_plan(trials: Sequence[api.Trial], directory: Path, jobs: int, json: bool) -> None:
+def _show_plan(trials: Sequence[api.Trial], directory: Path, place: Place, json: bool) -> None:
     """Print the runs, what differs, and an estimate of the time."""
     api.check_problems(trials)
     files = api.SweepDirectory(directory.absolute())
     missing = [trial for trial in trials if not files.is_finished(trial.name)]
-    estimate = api.estimate(missing, jobs, lambda label: note(f"trying {label}"))
+    estimate = api.estimate(missing, place.full_speed, lambda label: note(f"trying {label}"))
     seconds = dict(zip((trial.name for trial in missing), estimate.seconds, strict=True))
     if json:
         say_json(
@@ -114,7 +115,7 @@ def _show_plan(trials: Sequence[api.Trial], directory: Path, jobs: int, json: bo
                     for trial in trials
                 ],
                 "seconds": estimate.total,
-                "jobs": jobs,
+                "jobs": place.jobs,
             }
         )
         return
@@ -131,7 +132,7 @@ def _show_plan(trials: Sequence[api.Trial], directory: Path, jobs: int, json: bo
     say_table(["run", *keys, "seed", "time"], rows)
     say(
         f"{len(missing)} of {len(trials)} runs to train in {directory}; about "
-        f"{api.duration(estimate.total)} with {jobs} at a time, by {estimate.probes} short probes"
+        f"{api.duration(estimate.total)} with {place.jobs} at a time, by {estimate.probes} short probes"
     )
 
 

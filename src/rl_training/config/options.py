@@ -67,7 +67,7 @@ class Options(BaseModel):
 
     if not TYPE_CHECKING:  # type checkers see the field-by-field signature
 
-        def __init__(self, **values: Any) -> None:
+        def __init__(self, /, **values: Any) -> None:
             try:
                 super().__init__(**values)
             except ValidationError as error:

@@ -262,6 +262,12 @@ def _facts(run: Path) -> dict[str, Any]:
 
 def replace_table(page: Path, name: str, table: str) -> None:
     """Put a table into a page, between the comments that mark its place."""
+    before, after = place_of_table(page, name)
+    write_bytes(page.expanduser(), f"{before}\n\n{table}\n\n{after}".encode())
+
+
+def place_of_table(page: Path, name: str) -> tuple[str, str]:
+    """Return what stands before and after the table in a page, with the comments that mark its place."""
     begin, end = f"<!-- table of the suite {name} -->", "<!-- end of the table -->"
     page = page.expanduser()
     try:
@@ -272,4 +278,4 @@ def replace_table(page: Path, name: str, table: str) -> None:
     _, closed, after = rest.partition(end)
     if not found or not closed:
         raise ConfigError(f"{page} has no place for the table: a line {begin}, and below it {end}")
-    write_bytes(page, f"{before}{begin}\n\n{table}\n\n{end}{after}".encode())
+    return before + begin, end + after

@@ -15,7 +15,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 MAX_TRIALS = 10_000
 _KEY_CHARACTERS = 10  # of the digest in a trial's name
-_OWN_KEYS = ("seed", "output_dir")  # the sweep sets them itself
 
 
 class SweepConfig(Options):
@@ -53,11 +53,16 @@ class SweepConfig(Options):
     @classmethod
     def _seeds_are_a_list(cls, value: Any) -> Any:
         if isinstance(value, int) and not isinstance(value, bool):
-            listed = ", ".join(map(str, range(min(value, 5))))
+            listed = ", ".join(map(str, range(min(max(value, 2), 5))))
             raise ValueError(f"write [{value}] for one seed, or [{listed}] for several")
-        if isinstance(value, list | tuple) and len(set(map(str, value))) != len(value):
-            raise ValueError(f"must be distinct, got {list(value)}")
         return value
+
+    @field_validator("seeds")
+    @classmethod
+    def _seeds_are_distinct(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(seeds)) != len(seeds):
+            raise ValueError(f"must be distinct, got {list(seeds)}")
+        return seeds
 
 
 class SweepOptions(TypedDict, total=False):
@@ -108,28 +113,19 @@ class Sweep:
 
     def __init__(
         self,
+        /,  # a file may have any key
         base: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]],
         **options: Unpack[SweepOptions],
     ) -> None:
         self.config = SweepConfig(base=base, **options)
         self.axes = parse_axes(self.config.axes)
         entries = self.config.base if isinstance(self.config.base, tuple) else (self.config.base,)
-        problems = [
-            Problem(("axes", axis.key), "is set by the sweep: give `seeds`, or the directory")
-            for axis in self.axes
-            if axis.key in _OWN_KEYS
-        ]
-        varied = {axis.key for axis in self.axes}.union(*self.config.points)
-        problems += [
-            Problem(("overrides", key), "is the same in every run, but an axis or point varies it")
-            for key in self.config.overrides
-            if key in varied
-        ]
+        problems = list(_contradictions(self.config, self.axes))
         if not entries:
             problems.append(Problem((BASE,), "must be at least one configuration"))
         if problems:
             raise ConfigError(problems)
-        self.bases = tuple(map(_read_base, entries))
+        self.bases = _distinct(map(_read_base, entries))
 
     @classmethod
     def from_file(cls, name: str | Path, overrides: Mapping[str, Any] | None = None) -> Sweep:
@@ -174,6 +170,7 @@ class Sweep:
             raise ConfigError(
                 f"more than {MAX_TRIALS:,} runs: list fewer values, or draw `samples`"
             )
+        self._check_conditions(point for _, point in points)
         for base, point in points:
             try:
                 configs = self._configs(base, point)
@@ -188,6 +185,21 @@ class Sweep:
         if problems:
             raise ConfigError([_at_points(problem, at) for problem, at in problems.items()])
         return list(trials.values())
+
+    def _check_conditions(self, points: Iterable[Mapping[str, Any]]) -> None:
+        """Refuse an axis that no point has: its condition misspells a key, or names one that nothing sets."""
+        unused = {axis.key: axis for axis in self.axes if axis.when}
+        for point in points:
+            unused = {key: axis for key, axis in unused.items() if key not in point}
+        problems = [
+            Problem(
+                ("axes", axis.key, "when"),
+                f"holds in no run: a base or an axis before it must set {' and '.join(axis.when)}",
+            )
+            for axis in unused.values()
+        ]
+        if problems:
+            raise ConfigError(problems)
 
     def _configs(self, base: Base, point: Mapping[str, Any]) -> list[TrainConfig]:
         config = TrainConfig(**self._values(base, point))
@@ -230,6 +242,36 @@ class Sweep:
         kwargs = merged.get("algo_kwargs") or {}
         dotted = {f"algo_kwargs.{key}": value for key, value in kwargs.items()}
         return {BASE: base.name, **merged, **kwargs, **dotted, **self.config.overrides, **point}
+
+
+def _contradictions(config: SweepConfig, axes: Sequence[Axis]) -> Iterator[Problem]:
+    """Find keys that are given in two places, or that have no effect."""
+    in_axes = {axis.key for axis in axes}
+    in_points = set().union(*config.points)
+    given = {("axes", key) for key in in_axes} | {("points", key) for key in in_points}
+    for place, key in sorted(given | {("overrides", key) for key in config.overrides}):
+        if key == BASE:
+            yield Problem((place, key), "several base configurations are a list: `base: [...]`")
+        elif key == "output_dir" or (key == "seed" and (place != "overrides" or config.seeds)):
+            yield Problem((place, key), "is set by the sweep: give `seeds`, or the directory")
+        elif place == "overrides" and key in in_axes | in_points:
+            yield Problem((place, key), "is the same in every run, but an axis or point varies it")
+        elif place == "axes" and key in in_points:
+            yield Problem((place, key), "is also set by `points`")
+    if config.samples > 1 and not any(axis.is_drawn for axis in axes):
+        yield Problem(("samples",), "has no effect: no axis is drawn; give one a range or `choice`")
+
+
+def _distinct(bases: Iterable[Base]) -> tuple[Base, ...]:
+    """Number bases of the same name, as mappings of the same algorithm have."""
+    listed = list(bases)
+    counts, numbers = Counter(base.name for base in listed), Counter[str]()
+    named = []
+    for base in listed:
+        numbers[base.name] += 1
+        ending = f" ({numbers[base.name]})" if counts[base.name] > 1 else ""
+        named.append(Base(base.name + ending, base.values))
+    return tuple(named)
 
 
 def _read_base(entry: str | dict[str, Any]) -> Base:

@@ -17,7 +17,7 @@ from typing import Any
 
 from rl_training.config import CheckpointError, OutputError, dump_yaml
 from rl_training.files import read_json, write_bytes, write_json
-from rl_training.runs.layout import RESULT, check_output_dir
+from rl_training.runs.layout import RESULT, check_output_dir, disk_errors_named
 from rl_training.runs.lock import RunLock, RunLockedError
 from rl_training.runs.search_record import is_search
 from rl_training.sweeps.status import TrialStatus, read_status
@@ -117,13 +117,14 @@ class SweepDirectory:
 
     def write(self, description: Mapping[str, Any], records: Iterable[TrialRecord]) -> None:
         """Write what the sweep is; statuses and runs that are there already stay."""
-        if description:
-            write_bytes(self.path / DESCRIPTION, dump_yaml(description).encode())
         trials = [
             {"name": r.name, "label": r.label, "differs": dict(r.differs), "config": dict(r.config)}
             for r in records
         ]
-        write_json(self.path / TRIALS, {"schema": SCHEMA, "trials": trials})
+        with disk_errors_named(self.path):
+            if description:
+                write_bytes(self.path / DESCRIPTION, dump_yaml(description).encode())
+            write_json(self.path / TRIALS, {"schema": SCHEMA, "trials": trials})
 
     def records(self) -> list[TrialRecord]:
         """Read the trials; a `CheckpointError` says what is wrong with the file."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from rl_training.config import CheckpointError, ConfigError
+from rl_training.config import CheckpointError
 from rl_training.runs.layout import METRICS, RESULT, result_warnings
 from rl_training.runs.reading import latest_metrics, read_result, read_rows
 from rl_training.runtime.checkpoints.directories import find_checkpoint
@@ -158,10 +158,6 @@ def _is_complete(task: Task) -> bool:
 @contextmanager
 def driving(executor: Executor, jobs: int, retries: int, report: Report) -> Iterator[Driver]:
     """Context of a driver that listens to signals; whatever happens, no task is left running."""
-    if jobs < 1:
-        raise ConfigError(f"jobs must be at least 1, got {jobs}")
-    if retries < 0:
-        raise ConfigError(f"retries must be at least 0, got {retries}")
     interrupt = Interrupt()
     try:
         with interrupt.listening():

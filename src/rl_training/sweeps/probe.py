@@ -132,7 +132,8 @@ def planned_work(config: TrainConfig) -> tuple[int, int]:
 
 def _shortened(config: TrainConfig, directory: str) -> TrainConfig:
     """Return a configuration that learns at once, evaluates at its end only, and writes elsewhere."""
-    kwargs = {key: value for key, value in config.algo_kwargs.items() if key != "early_stopping"}
+    ends = ("early_stopping", "max_updates", "max_epochs")  # before there was time to measure
+    kwargs = {key: value for key, value in config.algo_kwargs.items() if key not in ends}
     kwargs["eval_interval"] = max(config.budget, 1) + 10**9
     if config.regime != "offline":
         kwargs["learning_starts"] = min(config.groups.replay.learning_starts, _FEW_STEPS)

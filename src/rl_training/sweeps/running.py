@@ -35,6 +35,12 @@ class RunOptions:
     report: Report = lambda *_: None
     make_executor: Callable[[], Executor] = LocalExecutor
 
+    def __post_init__(self) -> None:
+        if self.jobs < 1:
+            raise ConfigError(f"jobs must be at least 1, got {self.jobs}")
+        if self.retries < 0:
+            raise ConfigError(f"retries must be at least 0, got {self.retries}")
+
 
 @dataclass(frozen=True)
 class SweepResult:

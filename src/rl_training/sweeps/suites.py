@@ -113,7 +113,7 @@ class Suite:
     entries: tuple[CellConfig, ...]
 
     @classmethod
-    def of(cls, origin: str, **values: Any) -> Suite:
+    def of(cls, origin: str, /, **values: Any) -> Suite:
         """Check a description; its keys are those of a suite file."""
         config = SuiteConfig(**values)
         entries, problems = [], []

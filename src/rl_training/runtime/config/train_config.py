@@ -96,7 +96,7 @@ class TrainConfig(Options):
 
     if not TYPE_CHECKING:
 
-        def __init__(self, **values: Any) -> None:
+        def __init__(self, /, **values: Any) -> None:
             problems: list[Problem] = []
             for key in ("algo_kwargs", "env_kwargs"):
                 if isinstance(values.get(key), Mapping):
