@@ -78,6 +78,8 @@ class Nursery:
         return bool(piece)
 
     def _start(self, task: dict[str, Any]) -> None:
+        if not self._names:  # those that were asked to end have done so
+            self._kill_at = math.inf
         try:
             process = self._fork(task) if CAN_FORK else self._spawn(task)
         except OSError as error:  # no more processes or memory: the others go on
