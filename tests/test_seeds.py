@@ -84,6 +84,7 @@ def test_a_seed_that_fails_leaves_the_others(
     assert not list(Path("runs").glob("*__seed2__*"))
 
 
+@pytest.mark.slow
 def test_an_unexpected_error_names_its_seed_and_its_kind(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,10 +49,10 @@ class ThreeNodes:
         """Wait until the cluster knows which nodes it has."""
         self.cluster.wait_for_nodes(timeout=90)
 
-    def remove(self, node: Any) -> None:
+    def remove(self, node: Any, *, orderly: bool = False) -> None:
         """Take a node out of the cluster; what runs on it notices by itself."""
         self.nodes.remove(node)
-        self.cluster.remove_node(node, allow_graceful=False)
+        self.cluster.remove_node(node, allow_graceful=orderly)
 
     def cut_power(self, node: Any) -> None:
         """Lose a node with all its processes at once."""
@@ -97,7 +97,7 @@ def kill(process: int, number: signal.Signals = signal.SIGKILL) -> None:
 @pytest.fixture(scope="session")
 def _cluster(_shared_cache: None) -> Iterator[ThreeNodes]:
     pytest.importorskip("ray")
-    from rl_training.sweeps.cluster.connection import import_ray
+    from rl_training.envs.ray_cluster import import_ray
 
     import_ray()  # sets what Ray reads from the environment
     from ray.cluster_utils import Cluster

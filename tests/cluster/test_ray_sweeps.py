@@ -156,12 +156,11 @@ def test_a_driver_that_is_killed_comes_back(
     assert_same_sweep(reference, directory)
 
 
-@pytest.mark.parametrize("storage", STORAGES)
 def test_ctrl_c_saves_every_trial_and_the_same_command_goes_on(
-    storage: str, nodes: ThreeNodes, reference: Path, tmp_path: Path, sweep_file: Path
+    nodes: ThreeNodes, reference: Path, tmp_path: Path, sweep_file: Path
 ) -> None:
     directory = tmp_path / "sweep"
-    words = command(nodes.address, sweep_file, directory, storage)
+    words = command(nodes.address, sweep_file, directory, "returned")
     driver = begin(words)
     wait_until(lambda: has_checkpoints(directory), what="a checkpoint")
     os.killpg(driver.pid, signal.SIGINT)
@@ -180,6 +179,23 @@ def test_ctrl_c_saves_every_trial_and_the_same_command_goes_on(
         assert newest >= statuses[name].step
         saved.append(newest % 50)
     assert any(saved), "all of them happened to be at an interval of checkpoints"
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=200)
+    assert ended.returncode == 0, ended.stderr
+    assert_same_sweep(reference, directory)
+
+
+def test_ray_is_started_for_the_command_and_survives_ctrl_c_until_all_is_saved(
+    tmp_path: Path, sweep_file: Path, reference: Path
+) -> None:
+    """A terminal sends the signal to Ray's processes too."""
+    directory = tmp_path / "sweep"
+    words = command("local", sweep_file, directory, "shared")
+    driver = begin(words)
+    wait_until(lambda: has_checkpoints(directory), what="a checkpoint")
+    os.killpg(driver.pid, signal.SIGINT)
+    _, err = driver.communicate(timeout=100)
+    assert driver.returncode == 130, err
+    assert "Ray has 1 node" in err
     ended = subprocess.run(words, capture_output=True, text=True, timeout=200)
     assert ended.returncode == 0, ended.stderr
     assert_same_sweep(reference, directory)

@@ -206,7 +206,8 @@ def test_a_source_that_fails_while_it_is_read_is_not_blamed_on_the_cache(path, m
 def test_waiting_for_another_process_that_packs_is_said(path, monkeypatch, caplog):
     fcntl = pytest.importorskip("fcntl")
     monkeypatch.setattr(cache, "NOTE_SECONDS", 0.01)
-    locked = path.with_suffix(".lock")
+    locked = cache.cache_dir() / "locks" / f"{path.stem}.lock"
+    locked.parent.mkdir(parents=True, exist_ok=True)
     with locked.open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         threading.Timer(0.1, fcntl.flock, (other, fcntl.LOCK_UN)).start()

@@ -131,6 +131,7 @@ def test_scores_of_other_options_or_episodes_do_not_count(finished: Path, tmp_pa
     assert same.missing() == []
 
 
+@pytest.mark.slow
 def test_a_cell_that_fails_leaves_the_others_alone(
     suite_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

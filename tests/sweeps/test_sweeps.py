@@ -124,8 +124,6 @@ def test_a_run_that_always_crashes_is_marked_failed_and_the_others_go_on(
     assert "the motor is stuck" in captured.err
     last = captured.err.splitlines()[-1]
     assert last == "error: 1 of 2 runs failed; logs are in runs/space/trials"
-    Path("trouble").unlink()  # mended: the same command goes on
-    assert main(["sweep", "space.yaml", "-q"]) == 0
 
 
 @pytest.fixture

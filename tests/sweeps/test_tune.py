@@ -196,6 +196,7 @@ def wait_until(condition: Any, seconds: float = 60.0) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_the_search_and_says_how_to_go_on() -> None:
     words = ["quick.yaml", "--space", "space.yaml", "--trials", "4", "--output-dir", "s", *SMALL]
     process = start(*words, "total_timesteps=3000")

@@ -7,11 +7,18 @@ optimizer step or a target update takes a few microseconds longer.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
+from importlib import import_module
 from typing import Any
 
 import torch
 from torch import Tensor
+
+
+def import_early() -> None:
+    """Import what the first optimizer of a process imports, a second's work; without it that takes longer."""
+    with suppress(ImportError):
+        import_module("torch._dynamo")
 
 
 def dispatch_mode() -> Any:

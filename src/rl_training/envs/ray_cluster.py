@@ -18,17 +18,24 @@ from rl_training.stop_signals import STOP_SIGNALS
 log = logging.getLogger("rl_training")
 CPUS_EACH = 0.1  # asked for by one environment, so that ten fit on a core
 CONNECT_SECONDS = 10
+# read by Ray when it is imported or started; what the user sets stays
+_QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent to Ray's makers
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # a process sees the GPUs that it asked for; spares a warning
+}
 PLACE_SECONDS = 60  # for a busy cluster to make room
 
 
-def import_ray() -> Any:
-    """Import Ray, which is optional."""
+def import_ray(what: str = "vector_env: ray") -> Any:
+    """Import Ray, which is optional; `what` needs it."""
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
     try:
         return importlib.import_module("ray")
     except ModuleNotFoundError as error:
         if error.name != "ray":
             raise
-        raise MissingExtraError("vector_env: ray", "Ray", "ray") from None
+        raise MissingExtraError(what, "Ray", "ray") from None
 
 
 def connect() -> Any:
@@ -43,8 +50,8 @@ def connect() -> Any:
     if address == "local":
         options |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     try:
-        _refuse_silence(address)
-        with _own_signals():
+        refuse_silence(address)
+        with own_signals():
             ray.init(address, log_to_driver=False, logging_level="ERROR", **options)
     except Exception as error:  # Ray raises many kinds here
         reason = " ".join(str(error).split())
@@ -56,15 +63,15 @@ def connect() -> Any:
     return ray
 
 
-def _refuse_silence(address: str) -> None:
+def refuse_silence(address: str) -> None:
     """Raise an `OSError` if nothing listens at an address: Ray itself would try for many minutes."""
     host, _, port = address.split("://")[-1].rpartition(":")
     if port.isdecimal():
-        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
 
 
 @contextmanager
-def _own_signals() -> Iterator[None]:
+def own_signals() -> Iterator[None]:
     """Context in which to connect: Ray would take over SIGTERM, and exit without saving the run."""
     if threading.current_thread() is not threading.main_thread():
         yield

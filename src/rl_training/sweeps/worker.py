@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from rl_training.algorithms.registry import list_algorithm_specs, load_plugin
 from rl_training.config import CheckpointError, RLTrainingError, RunError, without_colours
 from rl_training.data.dataset_loaders import sharing_memory
+from rl_training.engine.torch_private import import_early
 from rl_training.ope.fit_runs import FitInterruptedError
 from rl_training.runs.lock import RunLockedError
 from rl_training.runtime.callbacks import Callback
@@ -156,7 +157,7 @@ def run_task(task: Task) -> int:
 def import_everything() -> None:
     """Import what tasks need, so that processes forked from this one share it."""
     list_algorithm_specs()
-    importlib.import_module("torch._dynamo")  # by the first optimizer of PyTorch at the latest
+    import_early()
     if importlib.util.find_spec("tensorboard") is not None:
         importlib.import_module("tensorboard.summary.writer.event_file_writer")
 

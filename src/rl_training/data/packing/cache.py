@@ -64,8 +64,11 @@ def pack_on_disk(
 @contextmanager
 def _building(path: Path) -> Iterator[None]:
     """Let one process at a time pack a dataset, so that many that start together read its files once."""
-    lock = FileLock(path.with_suffix(".lock"))
+    # they stay: removing one would let two processes lock two files of one name
+    locks = cache_dir() / "locks"
+    lock = FileLock(locks / f"{path.stem}.lock")
     with _writing(path.parent):
+        locks.mkdir(exist_ok=True)
         try:
             lock.acquire(timeout=NOTE_SECONDS)
         except Timeout:

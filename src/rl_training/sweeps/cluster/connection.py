@@ -4,35 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rl_training.config import ConfigError, MissingExtraError, RunError, first_line
+from rl_training.config import ConfigError, RunError, first_line
+from rl_training.envs.ray_cluster import import_ray, own_signals, refuse_silence
 from rl_training.sweeps.cluster.resources import describe_totals, fitting, write_resources
 
 LOCAL = "local"  # address of a Ray that is started for this command
-CONNECT_SECONDS = 10.0
-# read by Ray when it is imported or started; what the user sets stays
-_QUIET = {
-    "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent to Ray's makers
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # a trial sees the GPUs that it asked for; spares a warning
-}
 _LOCAL_ONLY = {
     "RAY_worker_niceness": "0"
 }  # Ray's default is 15; trials have a nice level of their own
-
-
-def import_ray() -> Any:
-    for name, value in _QUIET.items():
-        os.environ.setdefault(name, value)
-    try:
-        import ray
-    except ImportError:
-        raise MissingExtraError("--backend ray", "Ray", "ray") from None
-    return ray
 
 
 @contextmanager
@@ -41,7 +25,7 @@ def connected(address: str | None, cores: int) -> Iterator[Any]:
 
     A program that has called `ray.init` keeps its own connection.
     """
-    ray = import_ray()
+    ray = import_ray("--backend ray")
     if ray.is_initialized():
         yield ray
         return
@@ -52,7 +36,7 @@ def connected(address: str | None, cores: int) -> Iterator[Any]:
         )
     _check_answers(address)
     try:
-        with _outside_working_directory():
+        with _outside_working_directory(), own_signals():
             ray.init(**_arguments(address, cores))
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
         raise RunError(_reason(address, error)) from None
@@ -64,13 +48,12 @@ def connected(address: str | None, cores: int) -> Iterator[Any]:
 
 def _check_answers(address: str) -> None:
     """Refuse an address where nobody listens: Ray itself would try for ten minutes."""
-    host, _, port = address.rpartition(":")
-    if not port.isdigit():
-        if address in (LOCAL, "auto"):
-            return
+    if address in (LOCAL, "auto"):
+        return
+    if not address.rpartition(":")[2].isdecimal():
         raise ConfigError(f"--address {address}: write host:port, auto or local")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+        refuse_silence(address)
     except (OSError, OverflowError) as error:
         raise RunError(_reason(address, error)) from None
 

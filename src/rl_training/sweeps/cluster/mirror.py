@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -55,7 +56,7 @@ class RunMirror:
         target = inside(self.run_dir, path)
         target.parent.mkdir(parents=True, exist_ok=True)
         if mark in copies:
-            os.link(copies[mark], target)
+            hold(copies[mark], target)
             return
         with target.open("xb") as file:
             while content := self._home.read(path, file.tell()):
@@ -99,8 +100,10 @@ class RunMirror:
         if RESULT in self._sent.files and RESULT not in tree.files:
             self._remove([RESULT])  # it goes on
         self._send_files(tree, (path for path in tree.files if path != RESULT))
-        for step in self._in_safe_order(tree, self._new_steps(tree)):
-            self._send_step(tree, step)
+        newest = max(tree.steps, default=-1)
+        for step in self._in_safe_order(tree, newest, self._new_steps(tree)):
+            if not self._send_step(tree, step) and step == newest:
+                return  # nothing older may go before it is there
         self._send_pointers(tree)
         self._remove_what_is_gone(tree)
         if finished and not self._new_steps(tree):
@@ -115,12 +118,11 @@ class RunMirror:
             if _version(files, step) != _version(self._sent.steps.get(step, {}), step)
         ]
 
-    def _in_safe_order(self, tree: RunTree, steps: list[int]) -> list[int]:
+    def _in_safe_order(self, tree: RunTree, newest: int, steps: list[int]) -> list[int]:
         """Put the newest checkpoint first if it has a replay.
 
         Older ones have lost theirs, or are losing it, and none of them may be the newest at home.
         """
-        newest = max(tree.steps, default=-1)
         if not any(REPLAY_FOLDER in path.split("/") for path in tree.steps.get(newest, ())):
             return steps
         return sorted(steps, key=lambda step: (step != newest, step))
@@ -128,13 +130,16 @@ class RunMirror:
     def _send_files(self, tree: RunTree, paths: Iterable[str]) -> None:
         for path in paths:
             mark = tree.files[path]
-            if self._sent.files.get(path) != mark and self._send(path):
+            if self._sent.files.get(path) != mark and self._send(path, self.run_dir):
                 self._home.place(path)
                 self._sent.files[path] = mark
 
-    def _send_step(self, tree: RunTree, step: int) -> None:
-        """Send a checkpoint; one that is replaced or removed meanwhile is left to the next time."""
+    def _send_step(self, tree: RunTree, step: int) -> bool:
+        """Send a checkpoint; False if it is being replaced or removed, which leaves it to the next time."""
         files = tree.steps[step]
+        held = self._held(files, step)
+        if held is None:
+            return False
         at_home = {
             mark: path
             for number, paths in self._sent.steps.items()
@@ -146,19 +151,27 @@ class RunMirror:
         self._home.discard_step(step)
         for path in sorted(files, key=lambda path: path == manifest):
             existing = at_home.get(files[path])
-            if existing is not None and self._home.link(path, existing):
-                continue
-            if not self._send(path):
-                return
-        if _version(list_tree(self.run_dir).steps.get(step, {}), step) != _version(files, step):
-            return
+            if existing is None or not self._home.link(path, existing):
+                self._send(path, held)
         self._home.place_step(step)
         self._sent.steps[step] = files
+        return True
 
-    def _send(self, path: str) -> bool:
+    def _held(self, files: Mapping[str, Mark], step: int) -> Path | None:
+        """Return a directory with links to the files of a checkpoint, which may go or be replaced meanwhile."""
+        held = self.run_dir.with_name("held")
+        shutil.rmtree(held, ignore_errors=True)
+        for path in files:
+            (held / path).parent.mkdir(parents=True, exist_ok=True)
+            if not hold(self.run_dir / path, held / path):
+                return None
+        now = list_tree(self.run_dir).steps.get(step, {})
+        return held if _version(now, step) == _version(files, step) else None
+
+    def _send(self, path: str, origin: Path) -> bool:
         """Send a file; False if it is gone."""
         try:
-            with open_regular(self.run_dir / path) as file:
+            with open_regular(origin / path) as file:
                 offset = 0
                 while True:
                     content = file.read(CHUNK)
@@ -191,6 +204,20 @@ class RunMirror:
         for path in paths:
             self._home.remove(path)
             del self._sent.files[path]
+
+
+def hold(source: Path, target: Path) -> bool:
+    """Link a file, or copy it where the disk has no links; False if it is gone."""
+    try:
+        os.link(source, target)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        try:
+            shutil.copyfile(source, target)
+        except FileNotFoundError:
+            return False
+    return True
 
 
 def _manifest_of(step: int) -> str:
