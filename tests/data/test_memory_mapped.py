@@ -1,8 +1,10 @@
 """Data that is mapped from the cache instead of held in memory."""
 
 import json
+import logging
 import os
 import tempfile
+import threading
 import tracemalloc
 import warnings
 from pathlib import Path
@@ -18,7 +20,7 @@ from rl_training.data import (
     mix_transition_datasets,
 )
 from rl_training.data.formats.npz import NpzSource
-from rl_training.data.packing import source
+from rl_training.data.packing import cache, source
 
 
 @pytest.fixture
@@ -199,3 +201,19 @@ def test_a_source_that_fails_while_it_is_read_is_not_blamed_on_the_cache(path, m
     with pytest.raises(OSError, match="Input/output error") as caught:
         mapped(path)
     assert not isinstance(caught.value, OutputError)
+
+
+def test_waiting_for_another_process_that_packs_is_said(path, monkeypatch, caplog):
+    fcntl = pytest.importorskip("fcntl")
+    monkeypatch.setattr(cache, "NOTE_SECONDS", 0.01)
+    locked = cache.cache_dir() / "locks" / f"{path.stem}.lock"
+    locked.parent.mkdir(parents=True, exist_ok=True)
+    with locked.open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        threading.Timer(0.1, fcntl.flock, (other, fcntl.LOCK_UN)).start()
+        with (
+            caplog.at_level(logging.INFO, "rl_training"),
+            cache._building(path.with_suffix(".bin")),
+        ):
+            pass
+    assert f"another process that packs this dataset (it locks {locked})" in caplog.text

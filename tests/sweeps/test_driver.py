@@ -172,6 +172,7 @@ def test_the_directory_of_the_statuses_may_vanish(make_task: Any, tmp_path: Path
     executor = ScriptedExecutor({"a": [says("ended")], "b": [says("ended")]})
     outcomes = Driver(executor, jobs=1, retries=0).run([task, make_task("b")])
     assert [outcome.state for outcome in outcomes] == ["failed", "ended"]
+    assert outcomes[0].error == f"{tmp_path / 'gone'} is gone, which takes its status and its log"
 
 
 def test_a_status_keeps_the_beginning_of_texts_of_any_length(tmp_path: Path) -> None:

@@ -128,6 +128,8 @@ class Driver:
         elif ended.died or not said:
             stopped = self.interrupt.interrupted and ended.died in ("", "killed by SIGTERM")
             reason = f"its process died ({ended.died or 'it left without a word'})"
+            if not path.parent.is_dir():
+                reason = f"{path.parent} is gone, which takes its status and its log"
             state: Literal["interrupted", "failed"] = "interrupted" if stopped else "failed"
             status = replace(
                 status, state=state, error="" if stopped else reason, is_user_error=False

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from rl_training.algorithms.base import Terms
     from rl_training.runtime.trainer import TrainerState, TrainResult
 
+log = logging.getLogger("rl_training")
 SECONDS = 1.0  # between two writes of a status
 LOCK_SECONDS = 120.0  # to wait for a process of an earlier driver that is still saving this run
 
@@ -205,11 +206,14 @@ def _report_warnings(status: StatusCallback, debug: bool) -> None:
 
 def _unlocked(train: Callable[[], TrainResult]) -> TrainResult:
     """Train once the run is free: a process whose driver was killed may still be saving it."""
-    deadline = time.monotonic() + LOCK_SECONDS
+    deadline = 0.0
     while True:
         try:
             return train()
-        except RunLockedError:
+        except RunLockedError as error:
+            if not deadline:
+                log.info("%s: waiting for it", error)
+                deadline = time.monotonic() + LOCK_SECONDS
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.2)
@@ -227,7 +231,7 @@ def _reason(error: Exception, task: Task) -> str:
 
 def _would_fail_again(error: Exception) -> bool:
     """Tell errors that another attempt meets again from those that may pass, as of a simulator."""
-    if isinstance(error, DivergedRunError):
+    if isinstance(error, DivergedRunError | RunLockedError):  # the latter after LOCK_SECONDS
         return True
     return isinstance(error, RLTrainingError) and not isinstance(
         error, RunError | OSError | CheckpointError

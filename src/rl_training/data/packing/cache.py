@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import tempfile
 import warnings
@@ -18,7 +19,7 @@ from typing import IO, Any
 
 import numpy as np
 import torch
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from torch import Tensor
 
 from rl_training.config import OutputError
@@ -27,7 +28,9 @@ from rl_training.data.packing.pack import PackedRows, pack
 from rl_training.data.packing.source import FieldSource
 from rl_training.files import open_regular, read_json, remove_leftovers
 
+log = logging.getLogger("rl_training")
 SCHEMA = 2
+NOTE_SECONDS = 10.0  # of waiting for another process, after which the log says so
 
 
 def cache_dir() -> Path:
@@ -61,13 +64,18 @@ def pack_on_disk(
 @contextmanager
 def _building(path: Path) -> Iterator[None]:
     """Let one process at a time pack a dataset, so that many that start together read its files once."""
-    locks = (
-        cache_dir() / "locks"
-    )  # they stay: removing one would let two processes lock two files of one name
+    # they stay: removing one would let two processes lock two files of one name
+    locks = cache_dir() / "locks"
     lock = FileLock(locks / f"{path.stem}.lock")
     with _writing(path.parent):
         locks.mkdir(exist_ok=True)
-        lock.acquire()
+        try:
+            lock.acquire(timeout=NOTE_SECONDS)
+        except Timeout:
+            log.info(
+                "waiting for another process that packs this dataset (it locks %s)", lock.lock_file
+            )
+            lock.acquire()
     try:
         yield
     finally:
