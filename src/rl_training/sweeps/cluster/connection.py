@@ -20,7 +20,7 @@ _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent to Ray's makers
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # a trial sees the GPUs that it asked for; spares a warning
 }
-_LOCAL_ONLY = {
+LOCAL_ONLY = {
     "RAY_worker_niceness": "0"
 }  # Ray's default is 15; trials have a nice level of their own
 
@@ -79,7 +79,7 @@ def _arguments(address: str, cores: int) -> dict[str, Any]:
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address != LOCAL:
         return {"address": address, **quiet}
-    for name, value in _LOCAL_ONLY.items():
+    for name, value in LOCAL_ONLY.items():
         os.environ.setdefault(name, value)
     return {"address": LOCAL, "num_cpus": cores, "include_dashboard": False, **quiet}
 
