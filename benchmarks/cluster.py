@@ -26,6 +26,7 @@ from benchmarks.clock import clock_of
 from rl_training.envs.ray_cluster import import_ray
 from rl_training.runtime import TrainConfig
 from rl_training.runtime.commands import train_in
+from rl_training.sweeps.cluster.connection import LOCAL_ONLY
 from rl_training.sweeps.executor import Executor, Task
 from rl_training.sweeps.local import LocalExecutor
 from rl_training.sweeps.ray_executor import RayOptions, ray_cluster
@@ -121,7 +122,8 @@ def throughput(make: MakeExecutor, directory: Path, workers: int, updates: int) 
 
 @contextmanager
 def nodes(count: int) -> Iterator[str]:
-    """Context of a cluster of so many workers; its head has none."""
+    """Context of a cluster of so many workers, beside a head that trains nothing."""
+    os.environ.update(LOCAL_ONLY)
     import_ray()
     from ray.cluster_utils import Cluster
 
@@ -153,13 +155,16 @@ def measure(trials: int, rounds: int, updates: int) -> dict[str, Any]:
         results["solo"] = alone
         results["overhead"] = {"local": overhead(LocalExecutor, fresh(), trials)}
         began = time.time()
+        with on_ray("local", fresh(), "shared"):
+            results["local_start"] = time.time() - began
+        began = time.time()
         with nodes(1) as address:
             results["cluster_start"] = time.time() - began
             for storage in ("shared", "returned"):
                 directory = fresh()
                 began = time.time()
                 with on_ray(address, directory, storage) as make:
-                    results["connect"] = time.time() - began
+                    results.setdefault("connect", time.time() - began)
                     results["overhead"][storage] = overhead(make, directory, trials)
         results["throughput"] = {
             workers: throughputs(workers, rounds, updates, fresh) for workers in (1, 2, 3)
@@ -203,7 +208,7 @@ def report(results: Mapping[str, Any]) -> str:
             table(header, rows),
             table(["trials at a time", "local (updates/s)", "Ray (updates/s)"], speeds),
             f"{results['cores']} cores, load {results['load']:.1f} before; solo {results['solo']:.2f} s to the "
-            f"first update; starting two nodes {results['cluster_start']:.1f} s, connecting {results['connect']:.1f} s",
+            f"first update; starting Ray for a command {results['local_start']:.1f} s, two nodes {results['cluster_start']:.1f} s, connecting {results['connect']:.2f} s",
         ]
     )
 

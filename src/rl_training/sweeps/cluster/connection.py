@@ -14,7 +14,7 @@ from rl_training.envs.ray_cluster import import_ray, own_signals, refuse_silence
 from rl_training.sweeps.cluster.resources import describe_totals, fitting, write_resources
 
 LOCAL = "local"  # address of a Ray that is started for this command
-_LOCAL_ONLY = {
+LOCAL_ONLY = {
     "RAY_worker_niceness": "0"
 }  # Ray's default is 15; trials have a nice level of their own
 
@@ -62,7 +62,7 @@ def _arguments(address: str, cores: int) -> dict[str, Any]:
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address != LOCAL:
         return {"address": address, **quiet}
-    for name, value in _LOCAL_ONLY.items():
+    for name, value in LOCAL_ONLY.items():
         os.environ.setdefault(name, value)
     return {"address": LOCAL, "num_cpus": cores, "include_dashboard": False, **quiet}
 
