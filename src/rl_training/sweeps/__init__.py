@@ -12,6 +12,7 @@ Every trial is an ordinary run directory; nothing about a run knows that it is p
 - `running`      running a sweep in its directory; `seeds` of one configuration without one
 - `driver`       which trial starts when, what is tried again
 - `executor`     interface to what carries trials out; `local`: processes of this machine
+- `ray_executor` nodes of a Ray cluster; `cluster/`: its parts
 - `nursery`      process that forks those of the local executor; `worker`: what runs in each
 - `watching`     runs that go on elsewhere, by their files; `run_progress` of one; these need no torch
 - `suites`       benchmark suites: cells of a table; `benchmarking`: training and scoring what is missing
