@@ -77,7 +77,7 @@ class Backend:
 
 @dataclass(frozen=True)
 class Place:
-    """Where runs are carried out, how many at a time there, and by what."""
+    """Place that carries runs out: how many at a time, and by which executor."""
 
     jobs: int
     full_speed: int  # runs that do not wait for each other's cores

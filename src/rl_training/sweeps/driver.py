@@ -33,7 +33,7 @@ Report = Callable[
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one trial."""
+    """End of one trial in this session: its state, and the reason if it failed."""
 
     task: Task
     state: Literal["ended", "paused", "interrupted", "failed", "waiting"]

@@ -31,7 +31,7 @@ _MAX_TRIALS = 10_000  # that one hub serves
 
 @dataclass(frozen=True)
 class RayOptions:
-    """Where trials run, what each takes there, and how its files come back."""
+    """Options of a cluster: its address, the resources of a trial, the way its files come back."""
 
     address: str | None = (
         None  # of a cluster; without one (or RAY_ADDRESS) Ray is started on this machine
