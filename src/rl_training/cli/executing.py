@@ -100,7 +100,7 @@ def place_of(
     )
     with api.ray_cluster(options, configs, plugins) as cluster:
         note(
-            f"Ray has {cluster.nodes} node{'s' * (cluster.nodes > 1)}, with room for {cluster.jobs} run{'s' * (cluster.jobs > 1)} at a time"
+            f"Ray has {_counted(cluster.nodes, 'node')}, with room for {_counted(cluster.jobs, 'run')} at a time"
         )
         wanted = cluster.jobs if jobs is None else jobs
         yield Place(wanted, min(wanted, cluster.jobs), cluster.executor)
